@@ -1,0 +1,1 @@
+//! The default wall: Linux namespaces.

@@ -1,0 +1,1 @@
+//! The lightest wall: one confined process tree.

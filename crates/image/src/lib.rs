@@ -1,0 +1,1 @@
+//! Images: import, pull, unpack, the host image.

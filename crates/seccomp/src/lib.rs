@@ -1,0 +1,1 @@
+//! The syscall allowlist as data, compiled to BPF.

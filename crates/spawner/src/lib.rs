@@ -1,0 +1,1 @@
+//! The tiny single-threaded process that brings up same-kernel sandboxes.
