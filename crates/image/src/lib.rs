@@ -1,1 +1,66 @@
-//! Images: import, pull, unpack, the host image.
+//! Images: what sandboxes start from.
+//!
+//! An image is a list of directories, top first, that every sandbox mounts as read-only overlay lowers. Layers are
+//! content-addressed: unpacked once, checked once, never changed again, shared by all. The image `host` needs no
+//! download: it is the host's own `/usr` with a made-up root around it.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), sloplet_image::ImageError> {
+//! let store = sloplet_image::Store::open(std::path::Path::new("/var/lib/sloplet"))?;
+//! let image = store.resolve("host")?;              // or a stored name, or ./rootfs.tar
+//! let lease = image.lease()?;                      // gc leaves its layers alone meanwhile
+//! # drop(lease); Ok(()) }
+//! ```
+//!
+//! # Map
+//! - [`Store`] (`store`): the directory, names, look-up, removal. `record`, `name`, `layer`, `staging`: its files.
+//! - `import`: directory, tar, OCI layout, docker-save (`tree`, `oci`, `xz`); `pull`: registries; `base`: the base image.
+//! - `unpack`, with `tarstream`, `decompress`, `beneath`: the hardened way from a hostile archive to a directory.
+//! - `guard`: what is refused in the merged tree. `limits`: caps against bombs. `skeleton`: the lowest layer.
+//! - `host`, `host_allowlist`: the `host` image and what of the host it shows.
+//!
+//! # Limitations
+//! - Images are hostile, the store's owner is not: the store must be private (0700), and is made so.
+//! - Unprivileged, all files of an image belong to the caller; as root they keep their numeric ids below 65,536.
+//! - Sparse tar entries are refused; extended attributes (file capabilities among them), devices, FIFOs are dropped.
+//! - A path in one layer that goes through a symbolic link of another hides the link, as plain overlayfs does.
+//! - A manifest's size is checked after the registry client has read it whole; a time limit bounds it until then.
+//! - Several images in one archive: refused. Registry credentials are given by the caller, not read from files.
+//!
+//! # Tests
+//! `tests/` unpacks crafted archives (each shown to escape a naive unpacker first), archives of skopeo, pulls from a
+//! real registry on loopback, kills imports and collects their remains, and looks at `host` like an attacker.
+
+mod base;
+mod beneath;
+mod decompress;
+mod digest;
+mod error;
+mod guard;
+mod host;
+mod host_allowlist;
+#[cfg(test)]
+mod host_tests;
+mod image;
+mod import;
+mod layer;
+mod limits;
+mod name;
+mod oci;
+mod pull;
+mod record;
+mod skeleton;
+mod staging;
+mod store;
+mod tarstream;
+mod tree;
+mod unpack;
+mod xz;
+
+pub use base::{BASE_NAME, build_base};
+pub use error::ImageError;
+pub use image::{HostBind, Image, ImageConfig, Lease, Progress, ProgressFn, silent};
+pub use limits::{LimitExceeded, Limits};
+pub use oci::Platform;
+pub use pull::{Credentials, PullOptions};
+pub use store::{Collected, Store};

@@ -1,1 +1,22 @@
-//! What a sandbox is asked to be: spec, limits, capability report. Pure data.
+//! What a sandbox is asked to be, and what a wall says it can enforce. Pure data: nothing here touches the system
+//! except [`protect`], which looks at the paths it is asked about.
+//!
+//! - [`spec`]: [`Spec`], the description of one sandbox, the same for every front end and every driver.
+//! - [`limits`]: what bounds it.
+//! - [`units`]: sizes, durations, processor shares, as people write them.
+//! - [`bind`]: host folders shown inside.
+//! - [`protect`]: host paths that are never shown inside.
+//! - [`report`]: what a driver enforces on this host.
+
+pub mod bind;
+pub mod limits;
+pub mod protect;
+pub mod report;
+pub mod spec;
+pub mod units;
+
+pub use bind::Bind;
+pub use limits::Limits;
+pub use report::{Capability, DriverReport, Enforcement, Feature};
+pub use spec::{Isolation, Spec};
+pub use units::{ByteSize, Cpus, Span};

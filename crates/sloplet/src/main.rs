@@ -1,1 +1,55 @@
-fn main() {}
+//! The `sloplet` binary: one command per file in [`commands`], no logic of its own.
+
+mod cli;
+mod commands;
+mod setup;
+mod terminal;
+
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use clap::Parser;
+use sloplet_spawner::handle::SUBCOMMAND;
+
+/// Our own failure, as against the command's.
+const FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    // Before anything else: a spawner must stay small and single-threaded.
+    if std::env::args_os().nth(1).is_some_and(|word| word == SUBCOMMAND) {
+        return match std::io::stdin().as_fd().try_clone_to_owned() {
+            Ok(control) => ExitCode::from(sloplet_spawner::server::serve(control) as u8),
+            Err(_) => ExitCode::from(FAILURE),
+        };
+    }
+    let arguments = match cli::Cli::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { FAILURE } else { 0 });
+        }
+    };
+    match commands::run(arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("sloplet: {}", one_line(&error));
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+/// The whole chain of causes on one line, with nothing in it that could steer a terminal.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            continue; // many errors already quote their source
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    terminal::harmless(&text)
+}

@@ -1,1 +1,35 @@
-//! The tiny single-threaded process that brings up same-kernel sandboxes.
+//! The tiny single-threaded process that brings up sandboxes on this kernel.
+//!
+//! Forking from a large multi-threaded server is slow and unsound, so a small process of its own does it: the engine
+//! starts it once ([`handle::Spawner`]), tells it what to make ([`plan::Plan`]), and gets a pidfd and, through a socket
+//! that it passed along, a stream to the agent. The child builds its own walls and then *becomes* the agent, without an
+//! exec.
+//!
+//! On the engine's side:
+//! - [`handle`]: starting a spawner and talking to it.
+//! - [`protocol`], [`plan`]: what is said.
+//!
+//! In the spawner:
+//! - [`server`]: its loop. [`owner`]: its record on the host, and [`owner::collect`], the clean-up after dead ones.
+//! - [`lease`]: user id ranges. [`cgroup`]: control groups. [`network`]: network namespaces. [`idmap`]: id mappings.
+//!
+//! In the child:
+//! - [`container`]: the walls of a sandbox with a root of its own, one file for each part.
+//! - [`process`]: the walls of a confined process tree.
+//! - [`privileges`]: capabilities, Landlock, seccomp: the last steps before hostile code may run.
+//!
+//! Limitations: x86_64 and aarch64 Linux ≥ 5.12. The child's set-up is tested as a whole, by the sandboxes in the
+//! workspace's `tests/`; cgroup detection, owners and leases have unit tests here.
+
+pub mod cgroup;
+pub mod container;
+pub mod handle;
+pub mod idmap;
+pub mod lease;
+pub mod network;
+pub mod owner;
+pub mod plan;
+pub mod privileges;
+pub mod process;
+pub mod protocol;
+pub mod server;

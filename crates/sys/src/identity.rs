@@ -1,1 +1,117 @@
-//! identity
+//! Who file operations act as.
+//!
+//! The kernel keeps a separate *file-system* user and group (`setfsuid(2)`, `setfsgid(2)`) so that a server can open
+//! files on behalf of somebody without that somebody being able to signal or trace it. Moving the file-system user
+//! away from 0 also drops the file capabilities (`CAP_DAC_OVERRIDE`, `CAP_CHOWN`, …) from the effective set until it
+//! moves back, so permission checks are really that user's.
+//!
+//! All of this is per thread: [`ActingAs`] is neither `Send` nor `Sync`.
+
+use std::io;
+use std::marker::PhantomData;
+
+/// Acts as another user for file operations until dropped.
+#[derive(Debug)]
+#[must_use = "the identity goes back when this is dropped"]
+pub struct ActingAs {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    not_send: PhantomData<*const ()>,
+}
+
+impl ActingAs {
+    /// Takes on `uid`, `gid` and `groups` for file operations of this thread.
+    ///
+    /// Needs `CAP_SETUID` and `CAP_SETGID`. If a step fails, the former identity is restored before the error returns.
+    pub fn new(uid: u32, gid: u32, groups: &[u32]) -> io::Result<Self> {
+        let former = Self {
+            // An invalid id changes nothing and reports the present one.
+            uid: set_fs_uid(u32::MAX),
+            gid: set_fs_gid(u32::MAX),
+            groups: current_groups()?,
+            not_send: PhantomData,
+        };
+        set_groups(groups)?;
+        set_fs_gid(gid);
+        set_fs_uid(uid);
+        // These two calls cannot report failure other than by not having happened.
+        if set_fs_gid(u32::MAX) != gid || set_fs_uid(u32::MAX) != uid {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        Ok(former)
+    }
+}
+
+impl Drop for ActingAs {
+    fn drop(&mut self) {
+        // The user first: it gives back the capabilities that the others need.
+        set_fs_uid(self.uid);
+        set_fs_gid(self.gid);
+        // Fails only without CAP_SETGID, and then `new` failed too.
+        let _ = set_groups(&self.groups);
+    }
+}
+
+/// Replaces the supplementary groups of the calling thread (the raw call: the C library would signal every thread).
+pub fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the pointer and length describe `groups`, which outlives the call; the kernel only reads it.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) }).map(|_| ())
+}
+
+/// The supplementary groups of the calling thread.
+pub fn current_groups() -> io::Result<Vec<u32>> {
+    // SAFETY: a size of 0 makes the kernel return the count without touching the pointer.
+    let count = check(unsafe { libc::syscall(libc::SYS_getgroups, 0, std::ptr::null_mut::<u32>()) })?;
+    let mut groups = vec![0u32; count as usize];
+    // SAFETY: the pointer and length describe `groups`, which is writable and large enough by the given length.
+    let count = check(unsafe { libc::syscall(libc::SYS_getgroups, groups.len(), groups.as_mut_ptr()) })?;
+    groups.truncate(count as usize);
+    Ok(groups)
+}
+
+fn set_fs_uid(uid: u32) -> u32 {
+    // SAFETY: takes a number, returns a number, touches no memory.
+    unsafe { libc::syscall(libc::SYS_setfsuid, uid) as u32 }
+}
+
+fn set_fs_gid(gid: u32) -> u32 {
+    // SAFETY: takes a number, returns a number, touches no memory.
+    unsafe { libc::syscall(libc::SYS_setfsgid, gid) as u32 }
+}
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn files_made_while_acting_belong_to_that_user_and_the_identity_comes_back() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("sys-identity-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::chown(&folder, Some(4242), Some(4343)).unwrap();
+        let groups = current_groups().unwrap();
+        {
+            let _acting = ActingAs::new(4242, 4343, &[4343, 4444]).unwrap();
+            std::fs::write(folder.join("file"), b"x").unwrap();
+            assert_eq!(current_groups().unwrap(), [4343, 4444]);
+            assert!(std::fs::read("/etc/shadow").is_err(), "root's permissions remained");
+        }
+        let made = std::fs::metadata(folder.join("file")).unwrap();
+        assert_eq!((made.uid(), made.gid()), (4242, 4343));
+        assert_eq!(current_groups().unwrap(), groups);
+        assert!(std::fs::read("/etc/shadow").is_ok());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

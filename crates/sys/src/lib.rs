@@ -2,12 +2,19 @@
 //!
 //! Everything that [`rustix`] wraps safely is used from there directly; this crate holds the rest, one noun a file,
 //! each block with the invariant that makes it sound.
+//!
+//! - [`clone`]: new processes in new namespaces, proof of being single-threaded.
+//! - [`filter`]: installing a seccomp program.
+//! - [`identity`]: becoming another user, for a process or for one file operation.
+//! - [`loopback`]: the one network interface a sandbox has.
+//! - [`loopdev`]: a file as a block device.
+//! - [`mount`]: `mount_setattr(2)`.
+//! - [`spawn`]: starting a program from the agent.
 
-pub mod caps;
 pub mod clone;
-pub mod fdpass;
 pub mod filter;
 pub mod identity;
+pub mod loopback;
+pub mod loopdev;
 pub mod mount;
-pub mod net;
 pub mod spawn;

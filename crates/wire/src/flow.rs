@@ -46,7 +46,10 @@ pub struct ReceiveWindow {
 
 impl Default for ReceiveWindow {
     fn default() -> Self {
-        Self { outstanding: INITIAL_WINDOW, consumed: 0 }
+        Self {
+            outstanding: INITIAL_WINDOW,
+            consumed: 0,
+        }
     }
 }
 

@@ -74,7 +74,12 @@ impl Header {
     /// A header for `len` payload bytes. `len` must not exceed [`MAX_PAYLOAD`]; writers chunk.
     pub fn new(kind: Kind, stream: u32, channel: u8, len: usize) -> Self {
         debug_assert!(len <= MAX_PAYLOAD);
-        Self { len: len as u32, stream, kind, channel }
+        Self {
+            len: len as u32,
+            stream,
+            kind,
+            channel,
+        }
     }
 
     /// The header as bytes.
@@ -94,7 +99,12 @@ impl Header {
         if len as usize > MAX_PAYLOAD {
             return Err(WireError::TooLong(len));
         }
-        Ok(Self { len, stream: word(4), kind: Kind::try_from(bytes[8])?, channel: bytes[9] })
+        Ok(Self {
+            len,
+            stream: word(4),
+            kind: Kind::try_from(bytes[8])?,
+            channel: bytes[9],
+        })
     }
 }
 
@@ -132,7 +142,9 @@ impl Decoder {
     /// The next whole frame, `None` when more bytes are needed.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let pending = &self.buffer[self.start..];
-        let Some(head) = pending.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+        let Some(head) = pending.first_chunk::<HEADER_LEN>() else {
+            return Ok(None);
+        };
         let header = Header::parse(head)?;
         let end = HEADER_LEN + header.len as usize;
         if pending.len() < end {
@@ -140,7 +152,10 @@ impl Decoder {
         }
         let from = self.start;
         self.start += end;
-        Ok(Some(Frame { header, payload: &self.buffer[from + HEADER_LEN..from + end] }))
+        Ok(Some(Frame {
+            header,
+            payload: &self.buffer[from + HEADER_LEN..from + end],
+        }))
     }
 
     /// Frees the buffer when nothing is pending, so that an idle agent stays small.

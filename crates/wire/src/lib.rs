@@ -25,6 +25,7 @@ pub mod message;
 pub use flow::{ReceiveWindow, SendWindow};
 pub use frame::{Decoder, Frame, HEADER_LEN, Header, Kind, MAX_PAYLOAD};
 pub use message::*;
+pub use minicbor::bytes::ByteVec;
 
 /// Protocol version; unequal versions refuse each other in the first message.
 pub const VERSION: u16 = 1;

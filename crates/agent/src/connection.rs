@@ -1,0 +1,116 @@
+//! A session with the host over one socket.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use sloplet_wire::{Decoder, Hello, Kind, VERSION, to_bytes};
+
+use crate::outgoing::Outgoing;
+use crate::poll::{Poll, Token};
+use crate::server::Runnable;
+use crate::stream::Stream;
+
+/// Open streams a connection may have.
+pub(crate) const MAX_STREAMS: usize = 4096;
+
+/// Wanted of the kernel for the socket; it gives what it allows.
+const SOCKET_BUFFER: usize = 4 * 1024 * 1024;
+
+/// One connection.
+pub(crate) struct Connection {
+    pub(crate) socket: OwnedFd,
+    pub(crate) decoder: Decoder,
+    pub(crate) out: Outgoing,
+    pub(crate) streams: BTreeMap<u32, Stream>,
+    /// Runnables that wait for room in `out`, the longest-waiting first.
+    pub(crate) waiting: VecDeque<Runnable>,
+    /// Waits until the socket takes more.
+    wants_output: bool,
+    /// The host's end is closed.
+    pub(crate) hangup: bool,
+    /// To be dropped with all that belongs to it.
+    pub(crate) dead: bool,
+}
+
+/// What a read brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// All there was.
+    All,
+    /// There may be more.
+    More,
+    /// The end of the connection.
+    Over,
+}
+
+impl Connection {
+    /// Takes over a socket and greets.
+    pub(crate) fn new(socket: OwnedFd) -> Result<Self, Errno> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        // Larger than the default where allowed: fewer turns for the same bytes.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER);
+        let mut out = Outgoing::default();
+        let build = concat!("sloplet-agent ", env!("CARGO_PKG_VERSION")).to_owned();
+        out.frame(
+            Kind::Hello,
+            0,
+            0,
+            &to_bytes(&Hello {
+                version: VERSION,
+                build,
+            }),
+        );
+        Ok(Self {
+            socket,
+            decoder: Decoder::new(),
+            out,
+            streams: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            wants_output: false,
+            hangup: false,
+            dead: false,
+        })
+    }
+
+    /// Reads once into the decoder.
+    pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Received {
+        match rustix::net::recv(&self.socket, &mut *scratch, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Received::Over,
+            Ok((len, _)) => {
+                self.decoder.extend(&scratch[..len]);
+                // A short read emptied the socket, and what comes later makes a new edge; but an end of file that was
+                // already announced does not.
+                if len == scratch.len() || self.hangup {
+                    Received::More
+                } else {
+                    Received::All
+                }
+            }
+            Err(Errno::AGAIN) => Received::All,
+            Err(Errno::INTR) => Received::More,
+            Err(_) => Received::Over,
+        }
+    }
+
+    /// Continues `runnable` once bulk data may be added again.
+    pub(crate) fn wait_for_room(&mut self, runnable: Runnable) {
+        if !self.waiting.contains(&runnable) {
+            self.waiting.push_back(runnable);
+        }
+    }
+
+    /// Sends what the socket takes.
+    pub(crate) fn flush(&mut self, id: u32, poll: &Poll) {
+        let Ok(drained) = self.out.flush(&self.socket) else {
+            self.dead = true;
+            return;
+        };
+        // Only while something waits: the host's every read would wake the agent otherwise.
+        if drained == self.wants_output {
+            self.wants_output = !drained;
+            self.dead |= poll.want_output(&self.socket, Token::Connection(id), !drained).is_err();
+        }
+    }
+}

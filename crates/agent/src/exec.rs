@@ -1,0 +1,243 @@
+//! Starting a program.
+
+use std::ffi::CString;
+use std::rc::Rc;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use sloplet_sys::spawn::{self, Credentials, Program, StartError, WorkDir};
+use sloplet_wire::{ErrorCode, Exec, Failure};
+
+use crate::Identity;
+use crate::context::{Actor, Context, OomScore};
+use crate::failure::{self, fail, shown};
+use crate::files::resolve::absolute;
+use crate::poll::{Part, StreamKey, Token};
+use crate::process::{Input, Output, Phase, Process};
+use crate::terminal;
+
+/// Searched when the environment has no `PATH`.
+const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The program's ends of its standard streams.
+struct Standard {
+    input: Option<OwnedFd>,
+    output: OwnedFd,
+    error: Option<OwnedFd>,
+}
+
+/// Forks the program. Whether exec succeeded comes later, see [`explain`].
+pub(crate) fn start(
+    context: &Context,
+    null: &OwnedFd,
+    id: u32,
+    exec: Exec,
+    key: StreamKey,
+) -> Result<Process, Failure> {
+    let user = context.user(exec.user.as_deref())?;
+    let argv = strings(exec.argv, "argument")?;
+    let env = strings(exec.env, "environment variable")?;
+    let Some(name) = argv.first().map(|name| name.as_bytes()) else {
+        return Err(fail(ErrorCode::Invalid, "no program given"));
+    };
+    let candidates = candidates(name, &env)?;
+    let program = shown(name);
+    let (cwd, cwd_shown) = match exec.cwd {
+        Some(path) => {
+            let path = absolute(&path, &user.home)?;
+            let text = shown(&path);
+            (WorkDir::Required(c_string(path, "working directory")?), text)
+        }
+        None => (
+            WorkDir::Preferred(c_string(user.home.clone(), "home")?),
+            shown(&user.home),
+        ),
+    };
+
+    let mut process = Process {
+        id,
+        pid: 0,
+        program,
+        cwd: cwd_shown,
+        tag: exec.tag,
+        background: exec.background,
+        terminal: None,
+        phase: Phase::Running,
+        attached: Some(key),
+        output: Output::default(),
+        error: Output::default(),
+        input: Input::default(),
+        timed_out: false,
+    };
+    let describe = |error: Errno| failure::errno(error, "making pipes");
+    let standard = match exec.terminal {
+        Some(size) => {
+            let acting = Actor::new(user.clone(), &context.identity).act()?;
+            let opened = terminal::open(size).map_err(|error| failure::errno(error, "opening a terminal"));
+            drop(acting);
+            let (master, program_end) = opened?;
+            let master = Rc::new(master);
+            context
+                .poll
+                .add(&*master, Token::Process(id, Part::Output))
+                .map_err(describe)?;
+            process.terminal = Some(Rc::clone(&master));
+            process.output = Output::terminal(Rc::clone(&master));
+            process.input = Input::new(master, true);
+            Standard {
+                input: None,
+                output: program_end,
+                error: None,
+            }
+        }
+        None => {
+            let (output, output_end) = pipe_to_agent(context, Token::Process(id, Part::Output)).map_err(describe)?;
+            let (error, error_end) = pipe_to_agent(context, Token::Process(id, Part::Error)).map_err(describe)?;
+            process.output = Output::pipe(output, Token::Process(id, Part::Output));
+            process.error = Output::pipe(error, Token::Process(id, Part::Error));
+            let mut input = None;
+            if exec.stdin {
+                let (input_end, agent_end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(describe)?;
+                rustix::fs::fcntl_setfl(&agent_end, OFlags::NONBLOCK).map_err(describe)?;
+                context
+                    .poll
+                    .add(&agent_end, Token::Process(id, Part::Input))
+                    .map_err(describe)?;
+                process.input = Input::new(Rc::new(agent_end), false);
+                input = Some(input_end);
+            }
+            Standard {
+                input,
+                output: output_end,
+                error: Some(error_end),
+            }
+        }
+    };
+
+    let output = standard.output.as_fd();
+    let terminal = exec.terminal.is_some();
+    let default_input: BorrowedFd<'_> = if terminal { output } else { null.as_fd() };
+    let credentials = match context.identity {
+        Identity::Switch { .. } => Some(Credentials {
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.groups,
+        }),
+        Identity::Fixed { .. } => None,
+    };
+    let starting = spawn::start(&Program {
+        candidates: &candidates,
+        argv: &argv,
+        env: &env,
+        cwd: &cwd,
+        stdio: [
+            standard.input.as_ref().map_or(default_input, AsFd::as_fd),
+            output,
+            standard.error.as_ref().map_or(output, AsFd::as_fd),
+        ],
+        terminal,
+        credentials: credentials.as_ref(),
+        oom_score_adj: match &context.oom {
+            OomScore::Child(value) => Some(value),
+            _ => None,
+        },
+        ignored_signals: &context.ignored_signals,
+    })
+    .map_err(|error| {
+        let number = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        failure::errno(number, format_args!("starting {}", process.program))
+    })?;
+    process.pid = starting.pid;
+    if let Err(error) = context.poll.add(&starting.status, Token::Process(id, Part::Status)) {
+        process.kill();
+        return Err(describe(error));
+    }
+    process.phase = Phase::Starting(starting.status);
+    Ok(process)
+}
+
+/// Turns a child's report into words.
+pub(crate) fn explain(process: &Process, error: StartError) -> Failure {
+    let number = Errno::from_raw_os_error(error.errno);
+    match (error.step, number) {
+        (spawn::Step::Exec, Errno::NOENT) if !process.program.contains('/') => fail(
+            ErrorCode::NotFound,
+            format!("{}: no such program in PATH", process.program),
+        ),
+        (spawn::Step::Exec, Errno::NOEXEC) => fail(
+            ErrorCode::Invalid,
+            format!("{}: not a program (no #! line?)", process.program),
+        ),
+        (spawn::Step::Exec, _) => failure::errno(number, &process.program),
+        (spawn::Step::WorkDir, _) => failure::errno(number, format_args!("working directory {}", process.cwd)),
+        (spawn::Step::Identity, _) => failure::errno(number, "becoming the user"),
+        (spawn::Step::Setup, _) => failure::errno(number, format_args!("preparing {}", process.program)),
+    }
+}
+
+/// Gives a running process its score where it could not take it itself.
+pub(crate) fn set_oom_score(context: &Context, pid: i32) {
+    if let OomScore::Agent(value) = &context.oom {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let path = format!("/proc/{pid}/oom_score_adj");
+        if let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
+            let _ = rustix::io::write(&file, value.as_bytes());
+        }
+    }
+}
+
+fn pipe_to_agent(context: &Context, token: Token) -> Result<(Rc<OwnedFd>, OwnedFd), Errno> {
+    let (agent_end, program_end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&agent_end, OFlags::NONBLOCK)?;
+    context.poll.add_once(&agent_end, token)?;
+    Ok((Rc::new(agent_end), program_end))
+}
+
+/// The paths to try. Empty components of `PATH` (the working directory, historically) are skipped.
+fn candidates(name: &[u8], env: &[CString]) -> Result<Vec<CString>, Failure> {
+    if name.is_empty() {
+        return Err(fail(ErrorCode::NotFound, "the program's name is empty"));
+    }
+    if name.contains(&b'/') {
+        return Ok(vec![c_string(name.to_vec(), "program")?]);
+    }
+    let path = env
+        .iter()
+        .find_map(|line| line.as_bytes().strip_prefix(b"PATH="))
+        .unwrap_or(DEFAULT_PATH);
+    let folders = path.split(|byte| *byte == b':').filter(|folder| !folder.is_empty());
+    folders
+        .map(|folder| c_string([folder, b"/", name].concat(), "program"))
+        .collect()
+}
+
+fn strings(list: Vec<minicbor::bytes::ByteVec>, what: &str) -> Result<Vec<CString>, Failure> {
+    list.into_iter().map(|bytes| c_string(bytes.into(), what)).collect()
+}
+
+fn c_string(bytes: Vec<u8>, what: &str) -> Result<CString, Failure> {
+    CString::new(bytes).map_err(|_| fail(ErrorCode::Invalid, format!("the {what} contains a NUL byte")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_up_in_the_given_path() {
+        let find = |name: &[u8], env: &[&std::ffi::CStr]| {
+            let env: Vec<CString> = env.iter().map(|line| (*line).into()).collect();
+            candidates(name, &env).map_err(|failure| failure.code)
+        };
+        assert_eq!(
+            find(b"x", &[c"A=b", c"PATH=/a::/b:"]).unwrap(),
+            [c"/a/x", c"/b/x"].map(CString::from)
+        );
+        assert_eq!(find(b"./x", &[c"PATH=/a"]).unwrap(), [CString::from(c"./x")]);
+        assert_eq!(find(b"x", &[]).unwrap().len(), 6);
+        assert_eq!(find(b"", &[]), Err(ErrorCode::NotFound));
+        assert_eq!(find(b"x\0y", &[]), Err(ErrorCode::Invalid));
+    }
+}

@@ -1,0 +1,156 @@
+//! A running process and its input.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use sloplet_wire::{Channel, Event, Exit};
+
+use crate::ClientError;
+use crate::stream::{Incoming, Sender, StreamHandle};
+
+/// A process inside. Dropping it before it has ended kills a foreground process; a background one runs on.
+pub struct Process {
+    /// Its pid inside.
+    pub pid: u32,
+    stream: StreamHandle,
+    stdin: Option<Stdin>,
+    over: bool,
+}
+
+/// What a process does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProcessEvent {
+    /// Bytes on standard output, or from its terminal.
+    Stdout(Bytes),
+    /// Bytes on standard error.
+    Stderr(Bytes),
+    /// It ended; nothing follows.
+    Exited(Exit),
+}
+
+/// Everything a process wrote and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Standard output, up to the limit.
+    pub stdout: Vec<u8>,
+    /// Standard error, up to the limit.
+    pub stderr: Vec<u8>,
+    /// Whether either was cut at the limit.
+    pub truncated: bool,
+    /// How it ended.
+    pub exit: Exit,
+}
+
+impl Process {
+    pub(crate) async fn started(stream: StreamHandle, stdin: bool) -> Result<Self, ClientError> {
+        let pid = match poll_fn(|cx| stream.poll_event(cx)).await? {
+            Event::Started { pid } => pid,
+            event => {
+                return match stream.expect::<()>(event) {
+                    Err(error) => Err(error),
+                    Ok(()) => Err(stream.violation("`Done` for a process")),
+                };
+            }
+        };
+        let stdin = stdin.then(|| Stdin {
+            sender: stream.sender().clone(),
+            ended: false,
+        });
+        Ok(Self {
+            pid,
+            stream,
+            stdin,
+            over: false,
+        })
+    }
+
+    /// Its standard input, once, if the request asked for it.
+    pub fn take_stdin(&mut self) -> Option<Stdin> {
+        self.stdin.take()
+    }
+
+    /// What it does next; `None` after `Exited` or an error. May be dropped and called again without loss.
+    pub async fn next(&mut self) -> Option<Result<ProcessEvent, ClientError>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`Self::next`], for use in a hand-written future.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<ProcessEvent, ClientError>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let result = loop {
+            break match ready!(self.stream.poll_next(cx)) {
+                Ok(Incoming::Data(Channel::Error, bytes)) => Ok(ProcessEvent::Stderr(bytes)),
+                Ok(Incoming::Data(_, bytes)) => Ok(ProcessEvent::Stdout(bytes)),
+                Ok(Incoming::OutputEnd) => continue,
+                Ok(Incoming::Event(Event::Exited(exit))) => {
+                    self.stream.finish();
+                    Ok(ProcessEvent::Exited(exit))
+                }
+                Ok(Incoming::Event(event)) => match self.stream.expect::<()>(event) {
+                    Err(error) => Err(error),
+                    Ok(()) => Err(self.stream.violation("`Done` for a process")),
+                },
+                Err(error) => Err(error),
+            };
+        };
+        self.over = matches!(result, Ok(ProcessEvent::Exited(_)) | Err(_));
+        Poll::Ready(Some(result))
+    }
+
+    /// Waits for the end, keeping at most `limit` bytes of each output. Closes standard input if it was not taken.
+    pub async fn output(mut self, limit: usize) -> Result<Output, ClientError> {
+        drop(self.stdin.take());
+        let (mut stdout, mut stderr, mut truncated) = (Vec::new(), Vec::new(), false);
+        let mut keep = |kept: &mut Vec<u8>, bytes: Bytes| {
+            let room = bytes.len().min(limit - kept.len());
+            kept.extend_from_slice(&bytes[..room]);
+            truncated |= room < bytes.len();
+        };
+        loop {
+            match self.next().await.unwrap_or(Err(ClientError::Closed))? {
+                ProcessEvent::Stdout(bytes) => keep(&mut stdout, bytes),
+                ProcessEvent::Stderr(bytes) => keep(&mut stderr, bytes),
+                ProcessEvent::Exited(exit) => {
+                    return Ok(Output {
+                        stdout,
+                        stderr,
+                        truncated,
+                        exit,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Lets go of a background process, which runs on, and returns its pid. Its standard input stays open.
+    pub fn detach(mut self) -> u32 {
+        if let Some(stdin) = &mut self.stdin {
+            stdin.ended = true;
+        }
+        self.pid
+    }
+}
+
+/// The standard input of a process. Dropping it closes the input.
+pub struct Stdin {
+    sender: Sender,
+    ended: bool,
+}
+
+impl Stdin {
+    /// Writes all of it, at the pace of the process. If dropped midway, some of it may have been written.
+    pub async fn write(&mut self, data: impl Into<Bytes>) -> Result<(), ClientError> {
+        self.sender.send_all(data.into()).await
+    }
+}
+
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.sender.send_end();
+        }
+    }
+}

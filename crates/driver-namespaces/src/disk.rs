@@ -1,0 +1,114 @@
+//! Bounded disks on files, for what does not fit into memory.
+//!
+//! An empty ext4 file system of each size is made once and kept; a sandbox gets a sparse copy of it without a name, which
+//! is freed when the last process that could reach it is gone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{OFlags, SeekFrom, ftruncate, ioctl_ficlone, seek};
+use rustix::io::Errno;
+use sloplet_engine::DriverError;
+use sloplet_policy::Limits;
+
+use crate::driver::failed;
+
+/// A new disk for these limits.
+pub fn provide(data_dir: &Path, limits: &Limits) -> Result<OwnedFd, DriverError> {
+    let dir = data_dir.join("disks");
+    DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|error| failed("make the folder of disks", error))?;
+    let template = template(&dir, limits)?;
+    let copy = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(OFlags::TMPFILE.bits() as i32)
+        .open(&dir)
+        .map_err(|error| failed("make a disk", error))?;
+    if ioctl_ficlone(&copy, &template).is_err() {
+        copy_sparse(&template, &copy).map_err(|error| failed("copy an empty disk", error))?;
+    }
+    Ok(copy.into())
+}
+
+/// An empty file system of that size, made at the first use.
+fn template(dir: &Path, limits: &Limits) -> Result<File, DriverError> {
+    let path = dir.join(format!("ext4-{}-{}", limits.disk.0, limits.inodes()));
+    if let Ok(file) = File::open(&path) {
+        return Ok(file);
+    }
+    let draft = dir.join(format!("draft-{}-{}", std::process::id(), limits.disk.0));
+    let made = format(&draft, limits);
+    let kept = made.and_then(|()| fs::rename(&draft, &path).map_err(|error| failed("keep an empty disk", error)));
+    if kept.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    kept?;
+    File::open(&path).map_err(|error| failed("open an empty disk", error))
+}
+
+fn format(path: &Path, limits: &Limits) -> Result<(), DriverError> {
+    let file = File::create(path).map_err(|error| failed("make a disk", error))?;
+    ftruncate(&file, limits.disk.0).map_err(|error| failed("make a disk", error))?;
+    let mkfs = find_mkfs().ok_or_else(|| failed("make a disk", "mkfs.ext4 is missing: apt-get install e2fsprogs"))?;
+    let output = Command::new(mkfs)
+        .args(["-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"])
+        .args(["-N", &limits.inodes().to_string()])
+        .arg(path)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed("start mkfs.ext4", error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(failed("make a disk", said.lines().last().unwrap_or("mkfs.ext4 failed")))
+}
+
+/// `mkfs.ext4`, which lies outside an ordinary user's search path.
+pub fn find_mkfs() -> Option<PathBuf> {
+    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().map(|dir| Path::new(dir).join("mkfs.ext4")).find(|path| path.exists())
+}
+
+/// Copies the few blocks that an empty file system has.
+fn copy_sparse(from: &File, to: &File) -> std::io::Result<()> {
+    let length = from.metadata()?.len();
+    ftruncate(to, length)?;
+    let mut buffer = vec![0; 256 * 1024];
+    let mut at = 0;
+    loop {
+        at = match seek(from, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return Ok(()),
+            start => start?,
+        };
+        let end = seek(from, SeekFrom::Hole(at))?;
+        while at < end {
+            let want = buffer.len().min((end - at) as usize);
+            let got = from.read_at(&mut buffer[..want], at)?;
+            to.write_all_at(&buffer[..got], at)?;
+            at += got as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_disk_is_sparse_private_and_nameless() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { disk: sloplet_policy::ByteSize::gib(4), ..Limits::default() };
+        let disk = File::from(provide(dir.path(), &limits).unwrap());
+        let meta = disk.metadata().unwrap();
+        assert_eq!((meta.len(), meta.nlink()), (4 << 30, 0));
+        assert!(meta.blocks() * 512 < 64 << 20, "{} blocks", meta.blocks());
+        let mut magic = [0; 2];
+        disk.read_exact_at(&mut magic, 1024 + 0x38).unwrap();
+        assert_eq!(magic, [0x53, 0xEF], "the superblock of ext4 was copied");
+    }
+}

@@ -1,0 +1,141 @@
+//! The driver.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use sloplet_engine::{Driver, DriverError, Machine, Pending};
+use sloplet_image::Image;
+use sloplet_policy::{DriverReport, Isolation, Spec};
+use sloplet_spawner::handle::Spawner;
+use sloplet_spawner::owner;
+use sloplet_spawner::protocol::{Privilege, Problem, Setup, Walls};
+use tokio::net::UnixStream;
+
+use crate::machine::Namespaced;
+use crate::{disk, planning, report, subids};
+
+/// Makes sandboxes out of Linux namespaces.
+pub struct Namespaces {
+    program: PathBuf,
+    run_dir: PathBuf,
+    data_dir: PathBuf,
+    spawners_wanted: usize,
+    spawners: Mutex<HashMap<&'static str, Vec<Spawner>>>,
+    turn: AtomicUsize,
+    report: OnceLock<DriverReport>,
+}
+
+impl Namespaces {
+    /// A driver that starts `program` (a binary with the spawner's subcommand) as up to `spawners` spawners: one is
+    /// enough for one sandbox, one for each processor makes the most of a busy host.
+    pub fn new(program: &Path, run_dir: &Path, data_dir: &Path, spawners: usize) -> Self {
+        Self {
+            program: program.to_owned(),
+            run_dir: run_dir.to_owned(),
+            data_dir: data_dir.to_owned(),
+            spawners_wanted: spawners.max(1),
+            spawners: Mutex::default(),
+            turn: AtomicUsize::new(0),
+            report: OnceLock::new(),
+        }
+    }
+
+    /// The spawner whose turn it is; started if need be.
+    fn spawner(&self, privilege: Privilege) -> Result<Spawner, Problem> {
+        let kind = match privilege {
+            Privilege::Root => "root",
+            Privilege::SingleUser => "single",
+            Privilege::SubordinateIds { .. } => "subordinate",
+        };
+        let mut all = self.spawners.lock().unwrap_or_else(PoisonError::into_inner);
+        let spawners = all.entry(kind).or_default();
+        spawners.retain(|spawner| !spawner.has_ended());
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.spawners_wanted;
+        if let Some(spawner) = spawners.get(turn) {
+            return Ok(spawner.clone());
+        }
+        let setup = Setup { run_dir: self.run_dir.display().to_string(), privilege, walls: Walls::Container };
+        let spawner = Spawner::start(&self.program, &setup)?;
+        spawners.push(spawner.clone());
+        Ok(spawner)
+    }
+
+    async fn bring_up(&self, id: &str, spec: &Spec, image: &Image) -> Result<Box<dyn Machine>, DriverError> {
+        let privilege = privilege_for(spec);
+        let disk = match planning::disk_on_file(spec, &privilege) {
+            true => Some(disk::provide(&self.data_dir, &spec.limits)?),
+            false => None,
+        };
+        let plan = planning::plan(spec, image, disk.is_some());
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(|error| failed("make a stream", error))?;
+        ours.set_nonblocking(true).map_err(|error| failed("make a stream", error))?;
+        let stream = UnixStream::from_std(ours).map_err(|error| failed("make a stream", error))?;
+        let fds: Vec<OwnedFd> = std::iter::once(theirs.into()).chain(disk).collect();
+        let spawner = self.spawner(privilege).map_err(problem)?;
+        let created = spawner.create(id, plan, &fds).await.map_err(problem)?;
+        drop(fds);
+        Ok(Box::new(Namespaced::new(id, spawner, created, stream)))
+    }
+}
+
+impl Driver for Namespaces {
+    fn name(&self) -> &'static str {
+        "namespaces"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::Container
+    }
+
+    fn report(&self) -> DriverReport {
+        self.report.get_or_init(report::probe).clone()
+    }
+
+    fn prepare(&self, spec: &Spec) {
+        // Whatever goes wrong will be told by `create`, which tries again.
+        let _ = self.spawner(privilege_for(spec));
+        self.turn.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn create<'a>(
+        &'a self,
+        id: &'a str,
+        spec: &'a Spec,
+        image: &'a Image,
+    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        Box::pin(self.bring_up(id, spec, image))
+    }
+
+    fn collect(&self) -> Result<usize, DriverError> {
+        let collected = owner::collect(&self.run_dir).map_err(|error| failed("clean up after dead spawners", error))?;
+        Ok(collected.owners + collected.groups + collected.leases)
+    }
+
+    fn shut_down(&self) {
+        let all = std::mem::take(&mut *self.spawners.lock().unwrap_or_else(PoisonError::into_inner));
+        all.into_values().flatten().for_each(Spawner::shut_down);
+    }
+}
+
+/// Root gives every sandbox ids of its own. For an ordinary user the cheap mapping of one id serves the `host` image,
+/// which has nobody else in it; others expect root and friends to exist.
+fn privilege_for(spec: &Spec) -> Privilege {
+    if rustix::process::geteuid().is_root() {
+        return Privilege::Root;
+    }
+    match (spec.image.as_str(), subids::of_this_user()) {
+        ("host", _) | (_, None) => Privilege::SingleUser,
+        (_, Some((first_uid, first_gid))) => Privilege::SubordinateIds { first_uid, first_gid },
+    }
+}
+
+pub(crate) fn problem(problem: Problem) -> DriverError {
+    DriverError::Failed { step: problem.step, detail: problem.detail }
+}
+
+pub(crate) fn failed(step: &str, error: impl std::fmt::Display) -> DriverError {
+    DriverError::Failed { step: step.to_owned(), detail: error.to_string() }
+}

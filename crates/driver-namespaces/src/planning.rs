@@ -1,0 +1,77 @@
+//! From a spec to a plan.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use sloplet_image::Image;
+use sloplet_policy::Spec;
+use sloplet_spawner::plan::{Bounds, Container, Mount, Plan, Wall};
+use sloplet_spawner::protocol::Privilege;
+
+/// Open files of one process: what most distributions allow.
+const OPEN_FILES: u64 = 65_536;
+
+/// Whether what the sandbox writes goes to a file on the host's disk. Memory is faster and is the default, but counts
+/// towards the memory limit: where the disk is meant to hold more than that, it must be a disk. Only root can mount one.
+pub fn disk_on_file(spec: &Spec, privilege: &Privilege) -> bool {
+    *privilege == Privilege::Root && spec.limits.disk_outgrows_memory()
+}
+
+/// The plan.
+pub fn plan(spec: &Spec, image: &Image, disk_on_file: bool) -> Plan {
+    let limits = &spec.limits;
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
+    let default_user = default_user(spec, image);
+    let container = Container {
+        hostname: spec.hostname.clone(),
+        layers: image.layers.iter().map(|path| bytes(path)).collect(),
+        system: image.binds.iter().map(|bind| bytes(&bind.source)).collect(),
+        mounts: spec
+            .mounts
+            .iter()
+            .map(|bind| Mount { from: bytes(&bind.from), to: bytes(&bind.to), writable: bind.writable })
+            .collect(),
+        disk: limits.disk.0,
+        inodes: limits.inodes(),
+        shm: limits.memory.0 / 2,
+        disk_on_file,
+        mounts_owner: numeric_user(&default_user),
+        default_user,
+    };
+    let bounds = Bounds {
+        memory: limits.memory.0,
+        cpu_millis: limits.cpus.millis,
+        pids: limits.pids,
+        open_files: OPEN_FILES,
+        lifetime_ms: limits.timeout.0.as_millis().try_into().unwrap_or(u64::MAX),
+    };
+    Plan { bounds, wall: Wall::Container(container), tied: true, best_effort: spec.best_effort }
+}
+
+/// The spec's, else the image's wish, else `user`; never root unless that was said.
+fn default_user(spec: &Spec, image: &Image) -> String {
+    let wish = image.config.user.as_deref().filter(|user| !user.is_empty() && !is_root(user));
+    let fallback = if has_user(image) { "user" } else { "1000:1000" };
+    spec.user.as_deref().or(wish).unwrap_or(fallback).to_owned()
+}
+
+fn is_root(user: &str) -> bool {
+    matches!(user.split(':').next(), Some("root" | "0"))
+}
+
+/// Whether the image knows a `user`. Read from the topmost layer that has the file; symlinks are not followed.
+fn has_user(image: &Image) -> bool {
+    let path = image.layers.iter().map(|layer| layer.join("etc/passwd"));
+    let Some(file) = path.into_iter().find(|path| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())) else {
+        return false;
+    };
+    std::fs::read(file).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"user:")))
+}
+
+fn numeric_user(user: &str) -> u32 {
+    match user.split(':').next() {
+        Some("root") => 0,
+        Some(text) => text.parse().ok().filter(|id| *id < 65_536).unwrap_or(sloplet_spawner::idmap::USER),
+        None => sloplet_spawner::idmap::USER,
+    }
+}

@@ -1,0 +1,114 @@
+//! The driver.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use sloplet_engine::{Driver, DriverError, Machine, Pending};
+use sloplet_image::Image;
+use sloplet_policy::{DriverReport, Isolation, Spec};
+use sloplet_spawner::handle::Spawner;
+use sloplet_spawner::owner;
+use sloplet_spawner::protocol::{Privilege, Problem, Setup, Walls};
+use tokio::net::UnixStream;
+
+use crate::machine::Confined;
+use crate::usage::Allowance;
+use crate::{planning, report};
+
+/// Makes sandboxes out of confined process trees.
+pub struct ProcessDriver {
+    program: PathBuf,
+    run_dir: PathBuf,
+    spawner: Mutex<Option<Spawner>>,
+    report: OnceLock<DriverReport>,
+}
+
+impl ProcessDriver {
+    /// A driver that starts `program` (a binary with the spawner's subcommand) as a spawner.
+    pub fn new(program: &Path, run_dir: &Path) -> Self {
+        Self {
+            program: program.to_owned(),
+            run_dir: run_dir.to_owned(),
+            spawner: Mutex::default(),
+            report: OnceLock::new(),
+        }
+    }
+
+    /// The spawner; started if need be.
+    fn spawner(&self) -> Result<Spawner, Problem> {
+        let mut place = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spawner) = place.as_ref().filter(|spawner| !spawner.has_ended()) {
+            return Ok(spawner.clone());
+        }
+        let privilege = if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::SingleUser };
+        let setup = Setup { run_dir: self.run_dir.display().to_string(), privilege, walls: Walls::Process };
+        let spawner = Spawner::start(&self.program, &setup)?;
+        *place = Some(spawner.clone());
+        Ok(spawner)
+    }
+
+    async fn bring_up(&self, id: &str, spec: &Spec) -> Result<Box<dyn Machine>, DriverError> {
+        if !spec.best_effort && !report::landlock_suffices() {
+            return Err(failed("raise the Landlock wall", report::NO_LANDLOCK));
+        }
+        let scratch = planning::scratch_path(id);
+        let plan = planning::plan(spec, &scratch)?;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(|error| failed("make a stream", error))?;
+        ours.set_nonblocking(true).map_err(|error| failed("make a stream", error))?;
+        let stream = UnixStream::from_std(ours).map_err(|error| failed("make a stream", error))?;
+        let fds: [OwnedFd; 1] = [theirs.into()];
+        let spawner = self.spawner().map_err(problem)?;
+        let created = spawner.create(id, plan, &fds).await.map_err(problem)?;
+        drop(fds);
+        let allowance = Allowance { bytes: spec.limits.disk.0, files: spec.limits.inodes() };
+        Ok(Box::new(Confined::new(id, spawner, created, stream, scratch, allowance)))
+    }
+}
+
+impl Driver for ProcessDriver {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::Process
+    }
+
+    fn report(&self) -> DriverReport {
+        self.report.get_or_init(report::probe).clone()
+    }
+
+    fn prepare(&self, _spec: &Spec) {
+        // Whatever goes wrong will be told by `create`, which tries again.
+        let _ = self.spawner();
+    }
+
+    fn create<'a>(
+        &'a self,
+        id: &'a str,
+        spec: &'a Spec,
+        _image: &'a Image,
+    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        Box::pin(self.bring_up(id, spec))
+    }
+
+    fn collect(&self) -> Result<usize, DriverError> {
+        let collected = owner::collect(&self.run_dir).map_err(|error| failed("clean up after dead spawners", error))?;
+        Ok(collected.owners + collected.groups + collected.leases)
+    }
+
+    fn shut_down(&self) {
+        if let Some(spawner) = self.spawner.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            spawner.shut_down();
+        }
+    }
+}
+
+pub(crate) fn problem(problem: Problem) -> DriverError {
+    DriverError::Failed { step: problem.step, detail: problem.detail }
+}
+
+pub(crate) fn failed(step: &str, error: impl std::fmt::Display) -> DriverError {
+    DriverError::Failed { step: step.to_owned(), detail: error.to_string() }
+}

@@ -1,0 +1,171 @@
+//! From a description to a running sandbox.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use sloplet_client::{Agent, ClientError};
+use sloplet_image::{ImageError, Store};
+use sloplet_policy::protect::{ProtectError, Protected};
+use sloplet_policy::spec::SpecError;
+use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
+
+use crate::driver::{Driver, DriverError};
+use crate::places::Places;
+use crate::sandbox::Sandbox;
+
+/// Makes sandboxes.
+pub struct Engine {
+    places: Places,
+    drivers: Vec<Box<dyn Driver>>,
+    images: OnceLock<Store>,
+}
+
+/// Why there is no sandbox. Nothing was made, or all of it is removed again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The description makes no sense.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A mount is not allowed.
+    #[error(transparent)]
+    Protected(#[from] ProtectError),
+    /// No wall of that kind.
+    #[error("isolation '{0}' is not available in this build: use {1}")]
+    NoDriver(Isolation, String),
+    /// The wall does not work here.
+    #[error("isolation '{isolation}' does not work on this host: {reason} (see 'sloplet doctor')")]
+    Unavailable {
+        /// What was asked.
+        isolation: Isolation,
+        /// Why not.
+        reason: String,
+    },
+    /// A limit would not hold.
+    #[error("{}", unenforceable(.0))]
+    Unenforceable(Vec<Capability>),
+    /// The image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The wall.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The agent.
+    #[error(transparent)]
+    Agent(#[from] ClientError),
+}
+
+fn unenforceable(missing: &[Capability]) -> String {
+    let reasons: Vec<String> = missing.iter().map(|c| format!("{} ({})", c.feature, c.detail)).collect();
+    let mut text = format!("this host cannot enforce: {}", reasons.join("; "));
+    if let Some(remedy) = missing.iter().find_map(|c| c.remedy.as_ref()) {
+        text.push_str(&format!("; {remedy}"));
+    }
+    text.push_str("; or accept that with --best-effort");
+    text
+}
+
+impl Engine {
+    /// An engine with these walls.
+    pub fn new(places: Places, drivers: Vec<Box<dyn Driver>>) -> Self {
+        Self { places, drivers, images: OnceLock::new() }
+    }
+
+    /// Where it keeps things.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// The images.
+    pub fn images(&self) -> Result<&Store, ImageError> {
+        if let Some(store) = self.images.get() {
+            return Ok(store);
+        }
+        let store = Store::open(&self.places.data)?;
+        Ok(self.images.get_or_init(|| store))
+    }
+
+    /// What each wall enforces on this host.
+    pub fn reports(&self) -> Vec<DriverReport> {
+        self.drivers.iter().map(|driver| driver.report()).collect()
+    }
+
+    /// Removes what earlier runs left behind; returns how many things that were.
+    pub fn collect(&self) -> Result<usize, DriverError> {
+        self.drivers.iter().map(|driver| driver.collect()).sum()
+    }
+
+    /// Makes a sandbox and waits until its agent serves.
+    pub async fn create(&self, mut spec: Spec) -> Result<Sandbox, EngineError> {
+        let started = Instant::now();
+        spec.check()?;
+        let driver = self.driver(spec.isolation)?;
+        driver.prepare(&spec);
+        self.check_mounts(&mut spec)?;
+        let unenforced = check_features(&spec, &driver.report())?;
+        let image = self.images()?.resolve(&spec.image)?;
+        let lease = image.lease()?;
+        let id = new_id();
+        let machine = driver.create(&id, &spec, &image).await?;
+        let agent = match machine.connect().await {
+            Ok(stream) => Agent::connect(stream).await.map_err(EngineError::from),
+            Err(error) => Err(error.into()),
+        };
+        match agent {
+            Ok(agent) => Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started)),
+            Err(error) => {
+                let _ = machine.destroy().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends helper processes and waits for them.
+    pub fn shut_down(&self) {
+        self.drivers.iter().for_each(|driver| driver.shut_down());
+    }
+
+    fn driver(&self, isolation: Isolation) -> Result<&dyn Driver, EngineError> {
+        let found = self.drivers.iter().find(|driver| driver.isolation() == isolation);
+        found.map(AsRef::as_ref).ok_or_else(|| {
+            let names: Vec<&str> = self.drivers.iter().map(|driver| driver.isolation().name()).collect();
+            EngineError::NoDriver(isolation, names.join(" or "))
+        })
+    }
+
+    /// Replaces what is to be mounted by its real path, refusing protected places.
+    fn check_mounts(&self, spec: &mut Spec) -> Result<(), EngineError> {
+        if spec.mounts.is_empty() {
+            return Ok(());
+        }
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let own = [self.places.data.clone(), self.places.run.clone()];
+        let protected = Protected::for_host(home.as_deref(), &own);
+        for mount in &mut spec.mounts {
+            mount.from = protected.check(&mount.from)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.
+fn check_features(spec: &Spec, report: &DriverReport) -> Result<Vec<Capability>, EngineError> {
+    if let Some(reason) = &report.unavailable {
+        return Err(EngineError::Unavailable { isolation: spec.isolation, reason: reason.clone() });
+    }
+    let mut wanted: Vec<Feature> = Limits::features().to_vec();
+    wanted.extend([Feature::NoNetwork, Feature::SyscallFilter]);
+    let missing: Vec<Capability> = report.lacking(&wanted).into_iter().cloned().collect();
+    if missing.is_empty() || spec.best_effort {
+        return Ok(missing);
+    }
+    Err(EngineError::Unenforceable(missing))
+}
+
+/// Sixteen random letters and digits; no hyphens, so that `<port>-<id>` can be taken apart.
+fn new_id() -> String {
+    let mut bytes = [0u8; 16];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)])).collect()
+}

@@ -1,0 +1,38 @@
+//! Where sloplet keeps what it keeps.
+
+use std::env;
+use std::path::PathBuf;
+
+use rustix::process::geteuid;
+
+/// Folders on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// What outlives a reboot: images.
+    pub data: PathBuf,
+    /// Records of what is running.
+    pub run: PathBuf,
+}
+
+impl Places {
+    /// The usual places: of the system for root, of the user otherwise. `SLOPLET_DATA` and `SLOPLET_RUN` override them.
+    pub fn usual() -> Self {
+        let root = geteuid().is_root();
+        let from_env = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let data = from_env("SLOPLET_DATA").unwrap_or_else(|| {
+            if root {
+                return "/var/lib/sloplet".into();
+            }
+            let shared = from_env("XDG_DATA_HOME").or_else(|| from_env("HOME").map(|home| home.join(".local/share")));
+            shared.map_or_else(|| format!("/var/tmp/sloplet-{}", geteuid().as_raw()).into(), |dir| dir.join("sloplet"))
+        });
+        let run = from_env("SLOPLET_RUN").unwrap_or_else(|| {
+            if root {
+                return "/run/sloplet".into();
+            }
+            let own = from_env("XDG_RUNTIME_DIR").map(|dir| dir.join("sloplet"));
+            own.unwrap_or_else(|| format!("/tmp/sloplet-{}", geteuid().as_raw()).into())
+        });
+        Self { data, run }
+    }
+}

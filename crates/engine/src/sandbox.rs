@@ -1,0 +1,148 @@
+//! A running sandbox.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use sloplet_client::{Agent, ClientError, Process};
+use sloplet_image::{Image, Lease};
+use sloplet_policy::{Capability, Spec};
+use sloplet_wire::{Exec, TerminalSize};
+
+use crate::driver::{DriverError, End, Machine};
+
+/// The search path inside, unless the image or the caller gives another.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A command for a sandbox.
+#[derive(Debug, Clone, Default)]
+pub struct Command {
+    /// Program and arguments.
+    pub argv: Vec<Vec<u8>>,
+    /// Variables on top of the sandbox's, `NAME=value`.
+    pub env: Vec<String>,
+    /// Where it starts; the sandbox's working directory if absent.
+    pub cwd: Option<String>,
+    /// Who it runs as; the sandbox's user if absent.
+    pub user: Option<String>,
+    /// A terminal of this size in place of pipes.
+    pub terminal: Option<TerminalSize>,
+    /// Whether its standard input can be written.
+    pub stdin: bool,
+    /// Kill it after this long.
+    pub timeout: Option<Duration>,
+    /// Keep it running when its handle is dropped.
+    pub background: bool,
+    /// A label for people.
+    pub tag: Option<String>,
+}
+
+impl Command {
+    /// A plain command.
+    pub fn new<A: Into<Vec<u8>>>(argv: impl IntoIterator<Item = A>) -> Self {
+        Self { argv: argv.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+}
+
+/// A running sandbox. Dropping it destroys it, too, but only [`Self::destroy`] tells when nothing is left.
+pub struct Sandbox {
+    id: String,
+    spec: Spec,
+    image: Image,
+    machine: Box<dyn Machine>,
+    agent: Agent,
+    unenforced: Vec<Capability>,
+    started: Instant,
+    // Held: the image's layers stay while the sandbox lives.
+    _lease: Lease,
+}
+
+impl Sandbox {
+    #[allow(clippy::too_many_arguments, reason = "called from one place")]
+    pub(crate) fn new(
+        id: String,
+        spec: Spec,
+        image: Image,
+        lease: Lease,
+        machine: Box<dyn Machine>,
+        agent: Agent,
+        unenforced: Vec<Capability>,
+        started: Instant,
+    ) -> Self {
+        Self { id, spec, image, machine, agent, unenforced, started, _lease: lease }
+    }
+
+    /// Its id: letters and digits.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What it was asked to be.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// What it started from.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Its agent: files, processes, ports.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Limits that do not hold, accepted with `best_effort`.
+    pub fn unenforced(&self) -> &[Capability] {
+        &self.unenforced
+    }
+
+    /// The host's pid of its first process.
+    pub fn pid(&self) -> Option<i32> {
+        self.machine.pid()
+    }
+
+    /// How long it has lived.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Starts a command.
+    pub async fn exec(&self, command: Command) -> Result<Process, ClientError> {
+        let workdir = command.cwd.or_else(|| {
+            let asked = self.spec.workdir.as_ref().map(|path| path.display().to_string());
+            let usual = self.machine.home().map(str::to_owned).or_else(|| self.image.config.workdir.clone());
+            asked.or_else(|| usual.filter(|path| !path.is_empty()))
+        });
+        let exec = Exec {
+            argv: command.argv.into_iter().map(Into::into).collect(),
+            env: self.environment(&command.env),
+            cwd: workdir.map(|path| path.into_bytes().into()),
+            user: command.user.or_else(|| self.spec.user.clone()),
+            terminal: command.terminal,
+            stdin: command.stdin,
+            timeout_ms: command.timeout.map(|timeout| timeout.as_millis() as u64),
+            background: command.background,
+            tag: command.tag,
+        };
+        self.agent.exec(exec).await
+    }
+
+    /// Freezes or thaws all its processes.
+    pub async fn pause(&self, frozen: bool) -> Result<(), DriverError> {
+        self.machine.pause(frozen).await
+    }
+
+    /// Kills everything in it and removes all that it held on the host.
+    pub async fn destroy(self) -> Result<End, DriverError> {
+        self.machine.destroy().await
+    }
+
+    /// The image's variables, then the sandbox's, then the command's. Nothing of the host's.
+    fn environment(&self, extra: &[String]) -> Vec<sloplet_wire::ByteVec> {
+        let mut all: BTreeMap<&str, &str> = BTreeMap::from([("PATH", PATH), ("LANG", "C.UTF-8")]);
+        all.extend(self.image.config.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        all.extend(self.machine.home().into_iter().flat_map(|home| [("HOME", home), ("TMPDIR", home)]));
+        all.extend(self.spec.env.iter().chain(extra).filter_map(|variable| variable.split_once('=')));
+        all.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes().into()).collect()
+    }
+}

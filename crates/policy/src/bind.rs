@@ -1,0 +1,95 @@
+//! Host folders shown inside a sandbox.
+
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A host file or folder shown inside, read-only unless said otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bind {
+    /// On the host; relative to where sloplet was started.
+    pub from: PathBuf,
+    /// Inside; absolute.
+    pub to: PathBuf,
+    /// Whether changes inside reach the host.
+    #[serde(default)]
+    pub writable: bool,
+}
+
+/// A mount that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// Not of the form.
+    #[error("mount '{0}' is not of the form HOST_PATH:PATH_INSIDE[:ro|:rw], like ./src:/workspace:ro")]
+    Form(String),
+    /// The target is not a usable place.
+    #[error("mount target '{0}' must be an absolute path without '..', and not '/', '/proc', '/dev' or '/sys'")]
+    Target(String),
+}
+
+impl Bind {
+    /// Refuses targets that would shadow what the sandbox itself is made of.
+    pub fn check(&self) -> Result<(), BindError> {
+        let inside = &self.to;
+        let plain = inside
+            .components()
+            .all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+        let reserved = ["/proc", "/dev", "/sys"].iter().any(|path| inside.starts_with(path));
+        if !inside.is_absolute() || !plain || reserved || inside == Path::new("/") || inside.as_os_str().len() > 4000 {
+            return Err(BindError::Target(inside.display().to_string()));
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Bind {
+    type Err = BindError;
+
+    fn from_str(text: &str) -> Result<Self, BindError> {
+        let form = || BindError::Form(text.to_owned());
+        let (rest, writable) = match text.rsplit_once(':') {
+            Some((rest, "ro")) => (rest, false),
+            Some((rest, "rw")) => (rest, true),
+            _ => (text, false),
+        };
+        let (from, to) = rest.rsplit_once(':').ok_or_else(form)?;
+        if from.is_empty() || to.is_empty() || text.contains('\0') {
+            return Err(form());
+        }
+        let bind = Self {
+            from: from.into(),
+            to: to.into(),
+            writable,
+        };
+        bind.check()?;
+        Ok(bind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read_only_unless_asked() {
+        let bind: Bind = "./src:/workspace".parse().unwrap();
+        assert!(!bind.writable);
+        assert!(
+            "./a:b:/x:rw"
+                .parse::<Bind>()
+                .is_ok_and(|b| b.writable && b.from == Path::new("./a:b"))
+        );
+    }
+
+    #[test]
+    fn targets_that_shadow_the_sandbox_are_refused() {
+        for target in ["/", "/proc", "/proc/1", "/dev/null", "/sys/fs", "relative", "/a/../etc"] {
+            assert!(format!("/tmp:{target}").parse::<Bind>().is_err(), "{target}");
+        }
+        for text in ["", ":", "/tmp", "/tmp:", ":/x"] {
+            assert!(text.parse::<Bind>().is_err(), "{text}");
+        }
+    }
+}

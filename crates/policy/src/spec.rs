@@ -1,0 +1,182 @@
+//! The description of one sandbox.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bind::{Bind, BindError};
+use crate::limits::{LimitError, Limits};
+
+/// How strong the wall is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// A confined process tree on the host's own root.
+    Process,
+    /// Namespaces: a root, a network, users and processes of its own on the host's kernel.
+    #[default]
+    Container,
+    /// A kernel in user space between the sandbox and the host's.
+    Gvisor,
+    /// A virtual machine.
+    Vm,
+}
+
+impl Isolation {
+    /// All levels, weakest first.
+    pub const ALL: [Self; 4] = [Self::Process, Self::Container, Self::Gvisor, Self::Vm];
+
+    /// Its name in flags, files and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Container => "container",
+            Self::Gvisor => "gvisor",
+            Self::Vm => "vm",
+        }
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Isolation {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::ALL
+            .into_iter()
+            .find(|level| level.name() == text)
+            .ok_or_else(|| SpecError::Isolation(text.to_owned()))
+    }
+}
+
+/// One sandbox, the same for every front end and every driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spec {
+    /// What it starts from: `host`, a stored image, or a path.
+    pub image: String,
+    /// How strong the wall is.
+    pub isolation: Isolation,
+    /// What bounds it.
+    #[serde(flatten)]
+    pub limits: Limits,
+    /// Host folders shown inside.
+    pub mounts: Vec<Bind>,
+    /// Environment of its commands, `NAME=value`; nothing is taken from the host.
+    pub env: Vec<String>,
+    /// Where its commands start.
+    pub workdir: Option<PathBuf>,
+    /// Who its commands run as: `name`, `uid` or `uid:gid` inside.
+    pub user: Option<String>,
+    /// Its host name.
+    pub hostname: String,
+    /// Start even if a limit cannot be enforced on this host.
+    pub best_effort: bool,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            image: "host".into(),
+            isolation: Isolation::default(),
+            limits: Limits::default(),
+            mounts: Vec::new(),
+            env: Vec::new(),
+            workdir: None,
+            user: None,
+            hostname: "sloplet".into(),
+            best_effort: false,
+        }
+    }
+}
+
+/// A description that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// No such level.
+    #[error("unknown isolation '{0}': choose one of process, container, gvisor, vm")]
+    Isolation(String),
+    /// A limit is off.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// A mount is off.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Not a variable.
+    #[error("'{0}' is not of the form NAME=value")]
+    Env(String),
+    /// Not a host name.
+    #[error("'{0}' is not a host name: use up to 63 letters, digits and hyphens")]
+    Hostname(String),
+    /// Not an absolute path.
+    #[error("working directory '{0}' must be an absolute path inside the sandbox")]
+    Workdir(String),
+}
+
+impl Spec {
+    /// Refuses what makes no sense, before anything is made.
+    pub fn check(&self) -> Result<(), SpecError> {
+        self.limits.check()?;
+        self.mounts.iter().try_for_each(Bind::check)?;
+        for variable in &self.env {
+            let valid = variable.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+            if !valid || variable.contains('\0') {
+                return Err(SpecError::Env(
+                    variable.split('=').next().unwrap_or_default().to_owned(),
+                ));
+            }
+        }
+        let name = self.hostname.as_bytes();
+        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+        if name.is_empty() || name.len() > 63 || name[0] == b'-' || !name.iter().all(allowed) {
+            return Err(SpecError::Hostname(self.hostname.clone()));
+        }
+        match &self.workdir {
+            Some(path) if !path.is_absolute() => Err(SpecError::Workdir(path.display().to_string())),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_sound() {
+        Spec::default().check().unwrap();
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anything_is_made() {
+        let broken: [fn(&mut Spec); 5] = [
+            |s| s.env = vec!["NOVALUE".into()],
+            |s| s.hostname = "a b".into(),
+            |s| s.workdir = Some("relative".into()),
+            |s| s.limits.pids = 1,
+            |s| s.limits.memory = crate::ByteSize(1),
+        ];
+        for (case, breaks) in broken.iter().enumerate() {
+            let mut spec = Spec::default();
+            breaks(&mut spec);
+            assert!(spec.check().is_err(), "case {case}");
+        }
+    }
+
+    #[test]
+    fn a_spec_survives_json() {
+        let spec = Spec {
+            env: vec!["A=b".into()],
+            ..Spec::default()
+        };
+        let text = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<Spec>(&text).unwrap(), spec);
+    }
+}

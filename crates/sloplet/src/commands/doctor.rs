@@ -1,0 +1,57 @@
+//! `sloplet doctor`
+
+use std::path::PathBuf;
+
+use sloplet_engine::{Command, Engine};
+use sloplet_policy::{DriverReport, Enforcement, Spec};
+
+use crate::{setup, terminal};
+
+pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
+    let engine = setup::engine(data)?;
+    let mut reports = engine.reports();
+    let runtime = setup::runtime()?;
+    for report in &mut reports {
+        report.unavailable = runtime.block_on(trial(&engine, report));
+    }
+    engine.shut_down();
+    if json {
+        println!("{}", serde_json::to_string_pretty(&reports)?);
+    } else {
+        reports.iter().for_each(print);
+    }
+    Ok(u8::from(reports.iter().all(|report| report.unavailable.is_some())))
+}
+
+/// Whether a sandbox really starts: no look at the host's settings tells as much.
+async fn trial(engine: &Engine, report: &DriverReport) -> Option<String> {
+    let spec = Spec { isolation: report.isolation, best_effort: true, ..Spec::default() };
+    let attempt = async {
+        let sandbox = engine.create(spec).await?;
+        let output = sandbox.exec(Command::new(["true"])).await?.output(1 << 20).await?;
+        sandbox.destroy().await?;
+        anyhow::ensure!(output.exit.code == Some(0), "a trial command failed");
+        Ok(())
+    };
+    attempt.await.err().map(|error: anyhow::Error| terminal::harmless(&format!("{error:#}")))
+}
+
+fn print(report: &DriverReport) {
+    let verdict = if report.unavailable.is_some() { "does not work here" } else { "works" };
+    println!("{} (isolation {}): {verdict}", report.driver, report.isolation);
+    if let Some(reason) = &report.unavailable {
+        println!("  {reason}");
+    }
+    for capability in &report.capabilities {
+        let mark = match capability.enforcement {
+            Enforcement::Enforced => "yes",
+            Enforcement::Watched => "watched",
+            Enforcement::Missing => "no",
+        };
+        println!("  {:<25} {mark:<8} {}", capability.feature.to_string(), capability.detail);
+        if let Some(remedy) = &capability.remedy {
+            println!("  {:<25} {:<8} → {remedy}", "", "");
+        }
+    }
+    println!();
+}

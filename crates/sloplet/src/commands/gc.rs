@@ -1,0 +1,17 @@
+//! `sloplet gc`
+
+use std::path::PathBuf;
+
+use crate::setup;
+
+pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
+    let engine = setup::engine(data)?;
+    let removed = engine.collect()?;
+    let images = engine.images()?.gc()?;
+    if json {
+        println!("{}", serde_json::json!({ "removed": removed, "image_layers": images.layers, "unfinished_imports": images.dead_imports }));
+    } else {
+        println!("removed {removed} leftovers of killed sandboxes, {} unused image layers, {} unfinished imports", images.layers, images.dead_imports);
+    }
+    Ok(0)
+}

@@ -1,0 +1,126 @@
+//! `sloplet run`
+
+mod input;
+mod output;
+mod session;
+mod spec;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use sloplet_client::ClientError;
+use sloplet_engine::{End, Engine, Sandbox};
+use sloplet_wire::{ErrorCode, Exit};
+
+use crate::cli::Run;
+use crate::{setup, terminal};
+use output::Captured;
+
+/// The time was over.
+const TIMED_OUT: u8 = 124;
+/// The command cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// The command does not exist.
+const NOT_FOUND: u8 = 127;
+
+/// How a run ended.
+struct Outcome {
+    exit: Option<Exit>,
+    end: End,
+    duration: Duration,
+    captured: Option<Captured>,
+    truncated: bool,
+    interrupted: bool,
+}
+
+pub fn run(data: Option<PathBuf>, options: Run) -> anyhow::Result<u8> {
+    if options.command.is_empty() {
+        bail!("no command was given: add one after '--', like 'sloplet run -- python3 -V'");
+    }
+    let spec = spec::from_options(&options)?;
+    let engine = setup::engine(data)?;
+    let code = setup::runtime()?.block_on(run_in(&engine, spec, &options));
+    engine.shut_down();
+    code
+}
+
+async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> anyhow::Result<u8> {
+    let sandbox = engine.create(spec).await?;
+    for missing in sandbox.unenforced() {
+        eprintln!("sloplet: warning: {} is not enforced: {}", missing.feature, missing.detail);
+    }
+    // Leftovers of others are nobody's hurry: look for them while the command starts.
+    let sweep = async {
+        if let Err(error) = engine.collect() {
+            eprintln!("sloplet: warning: {error}");
+        }
+    };
+    let id = sandbox.id().to_owned();
+    let limits = sandbox.spec().limits.clone();
+    let outcome = match session::conduct(&sandbox, options, sweep).await {
+        Ok(session) => conclude(sandbox, session).await?,
+        Err(error) => return refused(sandbox, error).await,
+    };
+    if let Some(captured) = &outcome.captured {
+        println!("{}", output::json(&id, &outcome, captured));
+    }
+    let code = exit_code(&outcome);
+    if outcome.truncated {
+        eprintln!("sloplet: warning: output beyond {} was dropped (--output-limit)", limits.output);
+    }
+    if outcome.end.timed_out {
+        eprintln!("sloplet: the time of {} was over: everything inside was killed (--timeout)", limits.timeout);
+    } else if outcome.end.oom_kills > 0 && code != 0 {
+        eprintln!("sloplet: the memory limit of {} was reached: the kernel killed a process inside (--memory)", limits.memory);
+    }
+    Ok(code)
+}
+
+/// Destroys the sandbox and puts together what happened.
+async fn conclude(sandbox: Sandbox, session: session::Session) -> anyhow::Result<Outcome> {
+    let duration = sandbox.age();
+    let end = sandbox.destroy().await?;
+    if session.exit.is_none() && !end.timed_out && !session.interrupted {
+        match session.lost {
+            Some(error) if end.oom_kills == 0 => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(Outcome {
+        exit: session.exit,
+        end,
+        duration,
+        captured: session.captured,
+        truncated: session.truncated,
+        interrupted: session.interrupted,
+    })
+}
+
+/// The command never started.
+async fn refused(sandbox: Sandbox, error: anyhow::Error) -> anyhow::Result<u8> {
+    let end = sandbox.destroy().await?;
+    if end.timed_out {
+        eprintln!("sloplet: the time was over before the command started (--timeout)");
+        return Ok(TIMED_OUT);
+    }
+    let code = match error.downcast_ref::<ClientError>().and_then(ClientError::failure) {
+        Some(failure) if failure.code == ErrorCode::NotFound => NOT_FOUND,
+        Some(failure) if failure.code == ErrorCode::Denied => NOT_EXECUTABLE,
+        _ => return Err(error),
+    };
+    eprintln!("sloplet: {}", terminal::harmless(&error.to_string()));
+    Ok(code)
+}
+
+fn exit_code(outcome: &Outcome) -> u8 {
+    if outcome.end.timed_out {
+        return TIMED_OUT;
+    }
+    match &outcome.exit {
+        Some(exit) => exit.shell_code() as u8,
+        None if outcome.interrupted => 130,
+        None => 137, // its PID 1 was killed, for want of memory
+    }
+}
+

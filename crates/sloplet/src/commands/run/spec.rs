@@ -1,0 +1,44 @@
+//! From flags to a spec.
+
+use anyhow::Context;
+use sloplet_policy::{Limits, Spec};
+
+use crate::cli::Run;
+
+pub fn from_options(options: &Run) -> anyhow::Result<Spec> {
+    let defaults = Limits::default();
+    let limits = Limits {
+        memory: options.memory.unwrap_or(defaults.memory),
+        cpus: options.cpus.unwrap_or(defaults.cpus),
+        pids: options.pids.unwrap_or(defaults.pids),
+        disk: options.disk.unwrap_or(defaults.disk),
+        inodes: options.inodes,
+        timeout: options.timeout.unwrap_or(defaults.timeout),
+        output: options.output_limit.unwrap_or(defaults.output),
+    };
+    let mut env = options.env.iter().map(|variable| variable_of(variable)).collect::<anyhow::Result<Vec<_>>>()?;
+    if options.tty {
+        let terminal = std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".into());
+        env.insert(0, format!("TERM={terminal}"));
+    }
+    Ok(Spec {
+        image: options.image.clone(),
+        isolation: options.isolation,
+        limits,
+        mounts: options.mount.clone(),
+        env,
+        workdir: options.workdir.clone(),
+        user: options.user.clone(),
+        hostname: options.hostname.clone(),
+        best_effort: options.best_effort,
+    })
+}
+
+/// `NAME=value` as it is; `NAME` alone names a variable of the host to pass on, on purpose.
+fn variable_of(text: &str) -> anyhow::Result<String> {
+    if text.contains('=') {
+        return Ok(text.to_owned());
+    }
+    let value = std::env::var(text).with_context(|| format!("--env {text}: there is no such variable on the host"))?;
+    Ok(format!("{text}={value}"))
+}

@@ -1,0 +1,44 @@
+//! The host's terminal.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use sloplet_wire::TerminalSize;
+
+/// The terminal in raw mode: every key goes to the command inside. Restored when dropped.
+pub struct RawMode {
+    before: Termios,
+}
+
+impl RawMode {
+    /// Switches standard input to raw mode, if it is a terminal.
+    pub fn enter() -> io::Result<Option<Self>> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(None);
+        }
+        let before = tcgetattr(&stdin)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&stdin, OptionalActions::Drain, &raw)?;
+        Ok(Some(Self { before }))
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
+    }
+}
+
+/// The size of the terminal on `fd`.
+pub fn size_of(fd: impl AsFd) -> Option<TerminalSize> {
+    let size = tcgetwinsize(fd).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some(TerminalSize { columns: size.ws_col, rows: size.ws_row })
+}
+
+/// Text that may come from inside, with everything replaced that could steer a terminal.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

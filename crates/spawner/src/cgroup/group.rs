@@ -1,0 +1,246 @@
+//! One sandbox's control group.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::detect::{Cgroups, Controller};
+use crate::protocol::{During, Problem};
+
+/// The period over which a processor quota is counted, in microseconds: the kernel's own default.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// What a group bounds; `None` leaves it unbounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes.
+    pub memory: u64,
+    /// Thousandths of a processor.
+    pub cpu_millis: u32,
+    /// Processes and threads.
+    pub pids: u32,
+}
+
+/// A sandbox's group: a folder (version 2) or one for each controller (version 1).
+#[derive(Debug)]
+pub struct Group {
+    dirs: Vec<(Controller, PathBuf)>,
+    version: Version,
+}
+
+#[derive(Debug)]
+enum Version {
+    /// Open `tasks` files: a child that writes `0` into them joins without waiting for RCU, as its parent would have to.
+    One(Vec<File>),
+    /// The open folder, for `CLONE_INTO_CGROUP`.
+    Two(File),
+    Absent,
+}
+
+impl Group {
+    /// Makes a group with limits. Controllers that this host lacks are skipped: whether that is acceptable was decided
+    /// before (see `best_effort`).
+    pub fn create(cgroups: &Cgroups, name: &str, limits: Limits) -> Result<Self, Problem> {
+        let mut group = Self { dirs: Vec::new(), version: Version::Absent };
+        group.fill(cgroups, name, limits).inspect_err(|_| group.remove())?;
+        Ok(group)
+    }
+
+    fn fill(&mut self, cgroups: &Cgroups, name: &str, limits: Limits) -> Result<(), Problem> {
+        match cgroups {
+            Cgroups::None(_) => {}
+            Cgroups::V1 { bases, .. } => {
+                let mut tasks = Vec::new();
+                for (controller, base) in bases {
+                    let dir = base.join(name);
+                    fs::create_dir(&dir).during("make a cgroup")?;
+                    self.dirs.push((*controller, dir.clone()));
+                    limit_v1(*controller, &dir, limits).during(&format!("set the {} limit", controller.name()))?;
+                    tasks.push(OpenOptions::new().write(true).open(dir.join("tasks")).during("open cgroup tasks")?);
+                }
+                self.version = Version::One(tasks);
+            }
+            Cgroups::V2 { base, controllers, .. } => {
+                cgroups.prepare().during("enable cgroup controllers")?;
+                let dir = base.join(name);
+                fs::create_dir(&dir).during("make a cgroup")?;
+                self.dirs.push((Controller::Freezer, dir.clone()));
+                for controller in controllers {
+                    limit_v2(*controller, &dir, limits).during(&format!("set the {} limit", controller.name()))?;
+                }
+                self.version = Version::Two(File::open(&dir).during("open the cgroup")?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Version 2: where to fork the child into.
+    pub fn fork_into(&self) -> Option<BorrowedFd<'_>> {
+        match &self.version {
+            Version::Two(dir) => Some(dir.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Version 1: called by the child, joins.
+    pub fn join(&self) -> io::Result<()> {
+        let Version::One(tasks) = &self.version else { return Ok(()) };
+        tasks.iter().try_for_each(|mut file| file.write_all(b"0"))
+    }
+
+    fn dir(&self, controller: Controller) -> Option<&Path> {
+        match self.version {
+            Version::Two(_) => self.dirs.first(),
+            _ => self.dirs.iter().find(|(c, _)| *c == controller),
+        }
+        .map(|(_, dir)| dir.as_path())
+    }
+
+    /// Freezes or thaws every process and waits until it holds.
+    pub fn freeze(&self, frozen: bool) -> Result<(), Problem> {
+        let step = if frozen { "freeze the sandbox" } else { "thaw the sandbox" };
+        let missing = || io::Error::new(io::ErrorKind::Unsupported, "no freezer cgroup on this host");
+        let dir = self.dir(Controller::Freezer).ok_or_else(missing).during(step)?;
+        let (file, order, state, reached) = match (&self.version, frozen) {
+            (Version::Two(_), true) => ("cgroup.freeze", "1", "cgroup.events", "frozen 1"),
+            (Version::Two(_), false) => ("cgroup.freeze", "0", "cgroup.events", "frozen 0"),
+            (_, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
+            (_, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
+        };
+        fs::write(dir.join(file), order).during(step)?;
+        for _ in 0..1000 {
+            if fs::read_to_string(dir.join(state)).during(step)?.contains(reached) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "some process did not stop within a second")).during(step)
+    }
+
+    /// Processes killed by the kernel for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let Some(dir) = self.dir(Controller::Memory) else { return 0 };
+        let file = if matches!(self.version, Version::Two(_)) { "memory.events" } else { "memory.oom_control" };
+        let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// Removes the group once its processes are dead.
+    pub fn remove(&mut self) {
+        for (_, dir) in std::mem::take(&mut self.dirs) {
+            remove_tree(&dir);
+        }
+    }
+}
+
+fn limit_v1(controller: Controller, dir: &Path, limits: Limits) -> io::Result<()> {
+    match controller {
+        Controller::Memory => {
+            fs::write(dir.join("memory.limit_in_bytes"), limits.memory.to_string())?;
+            // Memory plus swap: the same number means no swap. Kernels without swap accounting lack the file.
+            match fs::write(dir.join("memory.memsw.limit_in_bytes"), limits.memory.to_string()) {
+                Err(error) if !absent(&error) => Err(error),
+                _ => Ok(()),
+            }
+        }
+        Controller::Cpu => {
+            fs::write(dir.join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
+            fs::write(dir.join("cpu.cfs_quota_us"), quota_us(limits).to_string())
+        }
+        Controller::Pids => fs::write(dir.join("pids.max"), limits.pids.to_string()),
+        Controller::Freezer => Ok(()),
+    }
+}
+
+fn limit_v2(controller: Controller, dir: &Path, limits: Limits) -> io::Result<()> {
+    match controller {
+        Controller::Memory => {
+            fs::write(dir.join("memory.max"), limits.memory.to_string())?;
+            match fs::write(dir.join("memory.swap.max"), "0") {
+                Err(error) if !absent(&error) => Err(error),
+                _ => Ok(()),
+            }
+        }
+        Controller::Cpu => fs::write(dir.join("cpu.max"), format!("{} {CPU_PERIOD_US}", quota_us(limits))),
+        Controller::Pids => fs::write(dir.join("pids.max"), limits.pids.to_string()),
+        Controller::Freezer => Ok(()),
+    }
+}
+
+fn quota_us(limits: Limits) -> u64 {
+    // The kernel refuses quotas below 1 ms.
+    (u64::from(limits.cpu_millis) * CPU_PERIOD_US / 1000).max(1000)
+}
+
+/// Creating a file in cgroupfs is refused with either of these when the kernel does not offer it.
+fn absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
+/// Kills what is left in a group and removes it; used on one's own group and, after a crash, on an orphaned one.
+pub fn remove_tree(dir: &Path) {
+    for attempt in 0..200 {
+        match fs::remove_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+            _ => return,
+        }
+        if attempt == 0 {
+            // A frozen process would not die.
+            let _ = fs::write(dir.join("cgroup.freeze"), "0");
+            let _ = fs::write(dir.join("freezer.state"), "THAWED");
+            for child in fs::read_dir(dir).into_iter().flatten().flatten() {
+                if child.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    remove_tree(&child.path());
+                }
+            }
+        }
+        if fs::write(dir.join("cgroup.kill"), "1").is_err() {
+            for pid in fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default().lines() {
+                if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1 + attempt / 10));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { memory: 1 << 30, cpu_millis: 1500, pids: 64 };
+
+    #[test]
+    fn version_2_writes_every_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = dir.path().to_owned();
+        let base = parent.join("sloplet");
+        let controllers = Controller::ALL.to_vec();
+        let cgroups = Cgroups::V2 { base: base.clone(), parent, controllers };
+        let group = Group::create(&cgroups, "box", LIMITS).unwrap();
+        let read = |file: &str| fs::read_to_string(base.join("box").join(file)).unwrap();
+        assert_eq!(read("memory.max"), (1u64 << 30).to_string());
+        assert_eq!(read("memory.swap.max"), "0");
+        assert_eq!(read("cpu.max"), "150000 100000");
+        assert_eq!(read("pids.max"), "64");
+        assert!(group.fork_into().is_some());
+        fs::write(base.join("box/memory.events"), "oom 3\noom_kill 2\n").unwrap();
+        assert_eq!(group.oom_kills(), 2);
+        fs::write(base.join("box/cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+        group.freeze(true).unwrap();
+        assert_eq!(read("cgroup.freeze"), "1");
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_written_is_an_error_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (bases, missing) = ([(Controller::Pids, dir.path().join("no/such"))].into(), Default::default());
+        let error = Group::create(&Cgroups::V1 { bases, missing }, "box", LIMITS).unwrap_err();
+        assert_eq!(error.step, "make a cgroup");
+    }
+}

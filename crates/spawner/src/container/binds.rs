@@ -1,0 +1,165 @@
+//! Layers and mounts: opened by the spawner, attached by the child.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{FileType, fstat};
+use rustix::mount::MountAttrFlags;
+use sloplet_sys::clone::SingleThreaded;
+use sloplet_sys::mount::{Attributes, set_attributes};
+
+use super::devices::{self, clone_tree};
+use super::root::{attach, make_place};
+use crate::idmap::{self, Line};
+use crate::lease::Lease;
+use crate::plan::{Container, Mount};
+use crate::protocol::{During, Privilege, Problem};
+
+/// What the child needs and cannot open itself: its user ids reach none of the host's folders.
+#[derive(Debug)]
+pub struct Materials {
+    /// The prepared `/dev`.
+    pub devices: OwnedFd,
+    /// What covers parts of `/proc`.
+    pub masks: OwnedFd,
+    /// A disk for what the sandbox writes; memory otherwise.
+    pub disk: Option<OwnedFd>,
+    /// Layers of the root, topmost first.
+    pub layers: Vec<OwnedFd>,
+    /// Host folders of the image.
+    pub system: Vec<OwnedFd>,
+    /// Host folders of the user.
+    pub mounts: Vec<OwnedFd>,
+}
+
+/// Where the spawner prepared its templates.
+#[derive(Debug, Clone, Copy)]
+pub struct Templates<'a> {
+    /// `/dev`.
+    pub devices: &'a Path,
+    /// Masks of `/proc`.
+    pub masks: &'a Path,
+}
+
+impl Materials {
+    /// Opens everything. `namespace` is the child's user namespace.
+    pub fn open(
+        thread: &SingleThreaded,
+        plan: &Container,
+        privilege: &Privilege,
+        templates: Templates<'_>,
+        lease: Option<&Lease>,
+        namespace: BorrowedFd<'_>,
+        image: Option<&OwnedFd>,
+    ) -> Result<Self, Problem> {
+        let shift = (*privilege == Privilege::Root).then_some(namespace);
+        let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
+        let system = plan.system.iter().map(|path| open_system(host_path(path))).collect::<Result<_, _>>()?;
+        let owner = lease.map(|lease| lease.first_id() + plan.mounts_owner);
+        let mounts = plan.mounts.iter().map(|mount| open_mount(thread, mount, owner)).collect::<Result<_, _>>()?;
+        let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
+        let devices = devices::open_copy(templates.devices, privilege)?;
+        Ok(Self { devices, masks: clone_tree(templates.masks, false)?, disk, layers, system, mounts })
+    }
+
+    /// To be passed to the child.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let many = [&self.layers, &self.system, &self.mounts].into_iter().flatten().map(AsFd::as_fd);
+        [self.devices.as_fd(), self.masks.as_fd()].into_iter().chain(self.disk.as_ref().map(AsFd::as_fd)).chain(many).collect()
+    }
+
+    /// As received; the plan says how many of each there are.
+    pub fn from_fds(plan: &Container, fds: Vec<OwnedFd>) -> Result<Self, Problem> {
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or_else(|| std::io::Error::other("too few descriptors")).during("receive mounts");
+        let devices = next()?;
+        let masks = next()?;
+        let disk = plan.disk_on_file.then(&mut next).transpose()?;
+        let mut take = |count: usize| (0..count).map(|_| next()).collect::<Result<Vec<_>, _>>();
+        let (layers, system) = (take(plan.layers.len())?, take(plan.system.len())?);
+        Ok(Self { devices, masks, disk, layers, system, mounts: take(plan.mounts.len())? })
+    }
+}
+
+fn host_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// A layer, read-only; its owners are shifted into the sandbox's range.
+fn open_layer(path: &Path, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Problem> {
+    let layer = clone_tree(path, false)?;
+    let attributes = Attributes::READ_ONLY | Attributes::NO_DEV;
+    if let Err(error) = set_attributes(layer.as_fd(), attributes, false, shift) {
+        let step = format!("shift the owners of {}", path.display());
+        let mut problem = Problem::new(step, error);
+        problem.detail.push_str(" (id-mapped mounts need Linux 5.19 and ext4, xfs or btrfs: choose --data on such a disk)");
+        return Err(problem);
+    }
+    Ok(layer)
+}
+
+/// A system folder of the host, read-only, without anything mounted below it.
+fn open_system(path: &Path) -> Result<OwnedFd, Problem> {
+    let tree = clone_tree(path, false)?;
+    let attributes = Attributes::READ_ONLY | Attributes::NO_SUID | Attributes::NO_DEV;
+    set_attributes(tree.as_fd(), attributes, false, None).during(&format!("make {} read-only", path.display()))?;
+    Ok(tree)
+}
+
+/// A folder the user wants shown. As root, its owner becomes the sandbox's user, so that what is written inside belongs
+/// to that owner outside, and nothing of anybody else's can be changed.
+fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<u32>) -> Result<OwnedFd, Problem> {
+    let path = host_path(&mount.from);
+    let step = format!("mount {}", path.display());
+    let tree = clone_tree(path, false)?;
+    let mut attributes = Attributes::NO_SUID | Attributes::NO_DEV;
+    if !mount.writable {
+        attributes = attributes | Attributes::READ_ONLY;
+    }
+    let shift = match owner {
+        Some(kernel_id) => {
+            let stat = fstat(&tree).during(&step)?;
+            let line = |id| Line { inside: id, outside: kernel_id, count: 1 };
+            Some(idmap::mapping_only(thread, line(stat.st_uid), line(stat.st_gid))?)
+        }
+        None => None,
+    };
+    match set_attributes(tree.as_fd(), attributes, false, shift.as_ref().map(AsFd::as_fd)) {
+        // A file system that knows no id mapping can still be shown read-only, for what everybody may read.
+        Err(error) if shift.is_some() && !mount.writable && error.raw_os_error() == Some(22) => {
+            set_attributes(tree.as_fd(), attributes, false, None).during(&step)?;
+        }
+        result => result.during(&step)?,
+    }
+    Ok(tree)
+}
+
+/// Mounts an image file. It has no name any more: it is freed with the sandbox's last process.
+fn mount_disk(image: &OwnedFd, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Problem> {
+    let step = "mount the sandbox's disk";
+    let (_device, path) = sloplet_sys::loopdev::attach(image).during(step)?;
+    let options = [("source", path.display().to_string())];
+    let disk = super::root::new_filesystem("ext4", &options, MountAttrFlags::empty())?;
+    set_attributes(disk.as_fd(), Attributes::NO_DEV, false, shift).during(step)?;
+    Ok(disk)
+}
+
+/// Attaches system folders and mounts at their places in the new root.
+pub fn attach_all(
+    root: &OwnedFd,
+    plan: &Container,
+    system: Vec<OwnedFd>,
+    mounts: Vec<OwnedFd>,
+) -> Result<(), Problem> {
+    let system = plan.system.iter().zip(system);
+    let mounts = plan.mounts.iter().map(|mount| &mount.to).zip(mounts);
+    for (target, tree) in system.chain(mounts) {
+        let name = String::from_utf8_lossy(target);
+        let is_dir = FileType::from_raw_mode(fstat(&tree).during("look at a mount")?.st_mode) == FileType::Directory;
+        attach(tree, make_place(root.as_fd(), &name, is_dir)?.as_fd(), &name)?;
+    }
+    Ok(())
+}
+

@@ -1,0 +1,61 @@
+//! The walls of a sandbox with a root of its own.
+//!
+//! The spawner opens what the child cannot ([`Materials`]: layers and mounts, their owners shifted into the sandbox's
+//! range); the child, alone in its new namespaces, builds its root from them and leaves the host's behind.
+//!
+//! - [`root`]: the overlay and the way into it.
+//! - [`devices`], [`procfs`]: `/dev` and `/proc`.
+//! - [`binds`]: layers and mounts as the spawner opens them.
+
+pub mod binds;
+pub mod devices;
+pub mod procfs;
+pub mod root;
+
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, chdir, setrlimit, umask};
+use rustix::system::sethostname;
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use crate::plan::{Bounds, Container};
+use crate::protocol::{During, Problem};
+pub use binds::Materials;
+
+/// Builds the walls around this process. Nothing hostile runs yet; whatever fails ends the process.
+pub fn enclose(plan: &Container, bounds: &Bounds, materials: Materials, switch_users: bool) -> Result<(), Problem> {
+    if switch_users {
+        // Until now this process has the spawner's ids, which do not exist in its user namespace.
+        set_thread_groups(&[]).during("drop groups")?;
+        set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).during("become group 0 inside")?;
+        set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).during("become user 0 inside")?;
+    }
+    umask(Mode::empty());
+    root::enter_stage(plan, materials.disk)?;
+    let root = root::mount_overlay(&materials.layers)?;
+    devices::attach(&root, materials.devices, plan.shm, switch_users)?;
+    procfs::attach(&root, materials.masks)?;
+    binds::attach_all(&root, plan, materials.system, materials.mounts)?;
+    root::pivot(&root)?;
+    chdir("/").during("enter the new root")?;
+    sethostname(plan.hostname.as_bytes()).during("set the host name")?;
+    umask(Mode::WGRP | Mode::WOTH);
+    limit_resources(bounds)
+}
+
+/// Bounds that cgroups do not know.
+pub fn limit_resources(bounds: &Bounds) -> Result<(), Problem> {
+    // Lowering only: the hard limit that this process has cannot be raised without CAP_SYS_RESOURCE.
+    let lower = |resource, wanted: u64| {
+        let now = rustix::process::getrlimit(resource);
+        let value = Some(now.maximum.map_or(wanted, |hard| hard.min(wanted)));
+        setrlimit(resource, Rlimit { current: value, maximum: value }).during("limit resources")
+    };
+    lower(Resource::Nofile, bounds.open_files)?;
+    lower(Resource::Core, 0)?;
+    lower(Resource::Memlock, 8 << 20)?;
+    lower(Resource::Msgqueue, 819_200)
+}
+
+/// Where the child mounts its stage: a folder that exists everywhere and that everybody may enter.
+const STAGE: &str = "/tmp";
+

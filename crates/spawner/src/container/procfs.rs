@@ -1,0 +1,81 @@
+//! `/proc`: the sandbox's own processes, and as little of the host as programs can live with.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, mkdir, open};
+use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
+use sloplet_sys::mount::{Attributes, set_attributes};
+
+use super::root::{attach as attach_mount, new_filesystem, place};
+use crate::protocol::{During, Problem};
+
+/// Files of the host kernel that tell about the host or reach into it; shown empty.
+const MASKED_FILES: [&str; 7] =
+    ["kcore", "keys", "key-users", "timer_list", "sched_debug", "latency_stats", "interrupts"];
+
+/// The same for folders.
+const MASKED_FOLDERS: [&str; 3] = ["acpi", "asound", "scsi"];
+
+/// Shown, but not to be written, whatever the permissions inside say.
+const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
+
+/// Where the masks are in the stage.
+const MASKS: &str = "masks";
+
+/// An empty file and an empty folder to lay over what is masked, prepared once at `at` in the spawner's mount namespace.
+pub fn prepare(at: &Path) -> Result<(), Problem> {
+    let step = "prepare the masks of /proc";
+    let empty = new_filesystem("tmpfs", &[("size", "4k".to_owned()), ("mode", "0755".to_owned())], MountAttrFlags::empty())?;
+    let target = open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(step)?;
+    attach_mount(&empty, target.as_fd(), "the masks")?;
+    let file = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+    open(at.join("file"), file, Mode::from_raw_mode(0o444)).during(step)?;
+    mkdir(at.join("folder"), Mode::from_raw_mode(0o555)).during(step)?;
+    let attributes = Attributes::READ_ONLY | Attributes::NO_SUID | Attributes::NO_DEV | Attributes::NO_EXEC;
+    set_attributes(empty.as_fd(), attributes, false, None).during(step)
+}
+
+/// Puts `/proc` into the new root.
+pub fn attach(root: &OwnedFd, masks: OwnedFd) -> Result<(), Problem> {
+    // Only what is attached in this mount namespace can be copied; the stage goes away with the host's root.
+    mkdir(MASKS, Mode::from_raw_mode(0o755)).during("make a folder in the stage")?;
+    let stage = open(MASKS, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during("open the masks' place")?;
+    attach_mount(masks, stage.as_fd(), "the masks")?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let proc = new_filesystem("proc", &[], flags)?;
+    attach_mount(&proc, place(root.as_fd(), "proc")?.as_fd(), "/proc")?;
+    let cover = |names: &[&str], mask: &str| {
+        for name in names {
+            match open_beneath(&proc, name) {
+                Ok(target) => attach_mount(copy_of(CWD, mask).during("copy a mask")?, target.as_fd(), "a mask")?,
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(Problem::new(format!("mask /proc/{name}"), error)),
+            }
+        }
+        Ok(())
+    };
+    cover(&MASKED_FILES, "masks/file")?;
+    cover(&MASKED_FOLDERS, "masks/folder")?;
+    for name in READ_ONLY {
+        let step = format!("make /proc/{name} read-only");
+        let copy = match copy_of(proc.as_fd(), name) {
+            Err(Errno::NOENT) => continue,
+            copy => copy.during(&step)?,
+        };
+        set_attributes(copy.as_fd(), Attributes::READ_ONLY, false, None).during(&step)?;
+        let target = open_beneath(&proc, name).during(&step)?;
+        attach_mount(copy, target.as_fd(), name)?;
+    }
+    Ok(())
+}
+
+fn open_beneath(proc: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat(proc, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn copy_of(tree: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    open_tree(tree, name, flags)
+}

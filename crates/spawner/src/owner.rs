@@ -1,0 +1,213 @@
+//! Who owns what on the host, and the clean-up after owners that died.
+//!
+//! A spawner is an *owner*: a folder `<run dir>/<owner>` with a `lock` that it holds as long as it lives, and a
+//! `cgroups` file that names the folders in which it makes groups. Everything it makes carries its name: control groups
+//! `sloplet-<owner>-<id>`, user id leases. Mounts, namespaces and processes need no record: they live in the sandbox's
+//! own namespaces and die with its PID 1, which dies with its owner. So [`collect`] can remove all that a killed owner
+//! left, and never touches what a live one has.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::cgroup::{self, Cgroups};
+use crate::lease;
+use crate::process;
+use crate::protocol::{During, Problem};
+
+/// The record of a live spawner. Dropping it removes the record.
+#[derive(Debug)]
+pub struct Owner {
+    /// Its name: letters and digits.
+    pub name: String,
+    run_dir: PathBuf,
+    // Held, not read: closing it tells the world that this owner is gone.
+    _lock: File,
+}
+
+impl Owner {
+    /// Makes the record.
+    pub fn register(run_dir: &Path, cgroups: &Cgroups) -> Result<Self, Problem> {
+        private_dir(run_dir)?;
+        let name = random_name();
+        let dir = run_dir.join(&name);
+        DirBuilder::new().mode(0o700).create(&dir).during("make the owner's folder")?;
+        let lock = OpenOptions::new().write(true).create_new(true).open(dir.join(LOCK)).during("make the owner's lock")?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).during("lock the owner's record")?;
+        let bases: Vec<String> = cgroups.bases().iter().map(|path| path.display().to_string()).collect();
+        fs::write(dir.join(CGROUPS), bases.join("\n")).during("record the owner's cgroups")?;
+        Ok(Self { name, run_dir: run_dir.to_owned(), _lock: lock })
+    }
+
+    /// Where all owners are.
+    pub fn run_dir(&self) -> &Path {
+        &self.run_dir
+    }
+
+    /// The name of a sandbox's control group.
+    pub fn group_name(&self, id: &str) -> String {
+        format!("{GROUP_PREFIX}{}-{id}", self.name)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let dir = self.run_dir.join(&self.name);
+        release_bases(&dir);
+        let _ = fs::remove_dir_all(dir);
+    }
+}
+
+const LOCK: &str = "lock";
+const CGROUPS: &str = "cgroups";
+const GROUP_PREFIX: &str = "sloplet-";
+
+/// What [`collect`] removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Records of dead owners.
+    pub owners: usize,
+    /// Control groups, with all processes in them.
+    pub groups: usize,
+    /// User id ranges.
+    pub leases: usize,
+}
+
+/// Removes what dead owners left. Cheap when there is nothing: one folder is read.
+pub fn collect(run_dir: &Path) -> io::Result<Collected> {
+    let mut collected = Collected::default();
+    let entries = match fs::read_dir(run_dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(collected),
+        entries => entries?,
+    };
+    for entry in entries {
+        let dir = entry?.path();
+        let Some(name) = dir.file_name().and_then(OsStr::to_str) else { continue };
+        if name == lease::DIR {
+            continue;
+        }
+        let Some(_lock) = lock_of_dead(&dir)? else { continue };
+        let bases = fs::read_to_string(dir.join(CGROUPS)).unwrap_or_default();
+        let prefix = format!("{GROUP_PREFIX}{name}-");
+        for base in bases.lines().map(Path::new) {
+            for group in fs::read_dir(base).into_iter().flatten().flatten() {
+                if group.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+                    cgroup::remove_tree(&group.path());
+                    collected.groups += 1;
+                }
+            }
+        }
+        // Before the leases: nobody else may get the id that owns them.
+        process::remove_recorded(&dir)?;
+        collected.leases += lease::release_all_of(run_dir, name)?;
+        release_bases(&dir);
+        fs::remove_dir_all(&dir)?;
+        collected.owners += 1;
+    }
+    Ok(collected)
+}
+
+/// Whether an owner of that name is alive.
+pub fn is_alive(run_dir: &Path, name: &str) -> bool {
+    lock_of_dead(&run_dir.join(name)).is_ok_and(|lock| lock.is_none())
+}
+
+/// The lock of an owner that no longer holds it; `None` while it does (or while another collector is at work).
+fn lock_of_dead(dir: &Path) -> io::Result<Option<File>> {
+    let lock = match File::open(dir.join(LOCK)) {
+        Ok(lock) => lock,
+        // Between making its folder and its lock an owner is a few microseconds old; one that died there is not.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let age = fs::metadata(dir).and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
+            if age.is_some_and(|age| age.as_secs() > 10) {
+                fs::remove_dir_all(dir)?;
+            }
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// On cgroup v2 the shared parent of all groups is removed by whoever leaves last; on v1 the bases are not ours, and
+/// the kernel refuses because this process is in them.
+fn release_bases(owner_dir: &Path) {
+    for base in fs::read_to_string(owner_dir.join(CGROUPS)).unwrap_or_default().lines().map(Path::new) {
+        if base.file_name() == Some(OsStr::new("sloplet")) {
+            let _ = fs::remove_dir(base);
+        }
+    }
+}
+
+/// Makes a folder that only this user can enter, or checks that the existing one is that.
+fn private_dir(dir: &Path) -> Result<(), Problem> {
+    match DirBuilder::new().mode(0o700).recursive(true).create(dir) {
+        Ok(()) => {}
+        Err(error) => return Err(Problem::new(format!("make {}", dir.display()), error)),
+    }
+    let meta = fs::symlink_metadata(dir).during("look at the run folder")?;
+    let own = meta.uid() == rustix::process::geteuid().as_raw();
+    if !own || !meta.is_dir() || meta.mode() & 0o077 != 0 {
+        let detail = format!("{} must be a folder of this user with mode 0700", dir.display());
+        return Err(Problem { step: "trust the run folder".into(), detail, errno: 0 });
+    }
+    Ok(())
+}
+
+/// Twelve random letters and digits: unguessable is not needed, unique is.
+fn random_name() -> String {
+    let mut bytes = [0u8; 12];
+    // The pool is ready long before a user can start a program; if not, the name is merely less random.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cgroups_in(dir: &Path) -> Cgroups {
+        Cgroups::V2 { base: dir.join("cg/sloplet"), parent: dir.join("cg"), controllers: Vec::new() }
+    }
+
+    #[test]
+    fn what_a_live_owner_has_is_left_alone_and_a_dead_ones_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        let owner = Owner::register(&run, &cgroups_in(dir.path())).unwrap();
+        let group = dir.path().join("cg/sloplet").join(owner.group_name("x"));
+        fs::create_dir_all(&group).unwrap();
+        lease::Lease::take(&run, &owner.name).unwrap().leak_for_test();
+        assert_eq!(collect(&run).unwrap(), Collected::default());
+        assert!(group.exists() && is_alive(&run, &owner.name));
+
+        // As after kill -9: the lock is free, nothing was cleaned.
+        let record = run.join(&owner.name);
+        let (name, copy) = (owner.name.clone(), dir.path().join("copy"));
+        fs::rename(&record, &copy).unwrap();
+        drop(owner);
+        fs::rename(&copy, &record).unwrap();
+        assert!(!is_alive(&run, &name));
+        assert_eq!(collect(&run).unwrap(), Collected { owners: 1, groups: 1, leases: 1 });
+        assert!(!group.exists() && !record.exists());
+        assert_eq!(collect(&run).unwrap(), Collected::default());
+    }
+
+    #[test]
+    fn a_run_folder_that_others_can_enter_is_not_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        fs::create_dir(&run).unwrap();
+        fs::set_permissions(&run, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let error = Owner::register(&run, &cgroups_in(dir.path())).unwrap_err();
+        assert_eq!(error.step, "trust the run folder");
+    }
+}

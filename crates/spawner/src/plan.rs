@@ -1,0 +1,119 @@
+//! What the spawner is told to make. Everything in it was decided and checked by the engine.
+
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Encode};
+
+/// One sandbox.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Plan {
+    /// Its bounds.
+    #[n(0)]
+    pub bounds: Bounds,
+    /// Its walls.
+    #[n(1)]
+    pub wall: Wall,
+    /// Whether it dies with the spawner; else it serves later connections on a listening socket.
+    #[n(2)]
+    pub tied: bool,
+    /// Skip the bounds this host cannot enforce, because the user said so.
+    #[n(3)]
+    pub best_effort: bool,
+}
+
+/// What cgroups (and rlimits, where there are none) enforce.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Bounds {
+    /// Memory in bytes.
+    #[n(0)]
+    pub memory: u64,
+    /// Thousandths of a processor.
+    #[n(1)]
+    pub cpu_millis: u32,
+    /// Processes and threads.
+    #[n(2)]
+    pub pids: u32,
+    /// Open files of one process.
+    #[n(3)]
+    pub open_files: u64,
+    /// Wall-clock life; then the spawner kills everything in it, whatever the engine is doing.
+    #[n(4)]
+    pub lifetime_ms: u64,
+}
+
+/// Kinds of wall.
+#[derive(Debug, Clone, Encode, Decode)]
+pub enum Wall {
+    /// Namespaces.
+    #[n(0)]
+    Container(#[n(0)] Container),
+    /// A confined process tree on the host's root.
+    #[n(1)]
+    Process(#[n(0)] Process),
+}
+
+/// A sandbox with a root of its own.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Container {
+    /// Its host name.
+    #[n(0)]
+    pub hostname: String,
+    /// Layers of its root, topmost first.
+    #[n(1)]
+    pub layers: Vec<ByteVec>,
+    /// Host folders that are part of the image: read-only, same path inside.
+    #[n(2)]
+    pub system: Vec<ByteVec>,
+    /// Host folders shown by the user's wish.
+    #[n(3)]
+    pub mounts: Vec<Mount>,
+    /// Bytes it may write.
+    #[n(4)]
+    pub disk: u64,
+    /// Files it may make.
+    #[n(5)]
+    pub inodes: u64,
+    /// Bytes of /dev/shm.
+    #[n(6)]
+    pub shm: u64,
+    /// What it writes goes to an ext4 image, passed as a descriptor, in place of memory.
+    #[n(7)]
+    pub disk_on_file: bool,
+    /// Who its commands run as if nobody else is named; must exist inside or be numeric.
+    #[n(8)]
+    pub default_user: String,
+    /// User id inside that owns what `mounts` show.
+    #[n(9)]
+    pub mounts_owner: u32,
+}
+
+/// A host folder shown inside.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Mount {
+    /// On the host, symlinks resolved.
+    #[n(0)]
+    pub from: ByteVec,
+    /// Inside, absolute, without `..`.
+    #[n(1)]
+    pub to: ByteVec,
+    /// Whether changes reach the host.
+    #[n(2)]
+    pub writable: bool,
+}
+
+/// A confined process tree on the host's root.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Process {
+    /// Its private folder, made and removed by the spawner: home, working directory and TMPDIR; the only place it may
+    /// write to, apart from writable mounts.
+    #[n(0)]
+    pub scratch: ByteVec,
+    /// Host paths it may read and execute from, all below them included; those that do not exist are skipped.
+    #[n(1)]
+    pub readable: Vec<ByteVec>,
+    /// Host paths shown by the user's wish; inside they have the same path.
+    #[n(2)]
+    pub mounts: Vec<Mount>,
+    /// Largest single file it may write.
+    #[n(3)]
+    pub file_size: u64,
+}

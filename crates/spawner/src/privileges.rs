@@ -1,0 +1,133 @@
+//! Capabilities, Landlock, seccomp: the last steps before hostile code may run.
+
+use std::io;
+use std::path::PathBuf;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+use sloplet_seccomp::Profile;
+use sloplet_sys::filter;
+
+use crate::protocol::{During, Problem};
+
+/// What root inside keeps: enough for sudo, package managers and servers on low ports, all of it bounded by the user
+/// namespace. Docker's default set without the raw sockets, device nodes and audit records.
+pub const ROOT_INSIDE: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::SYS_CHROOT)
+    .union(CapabilitySet::SETFCAP);
+
+/// What Landlock leaves within reach, for good.
+#[derive(Debug)]
+pub struct Reach {
+    /// Paths, and what may be done there and below.
+    pub paths: Vec<Reachable>,
+    /// Whether TCP is closed, too, where the kernel can.
+    pub no_network: bool,
+    /// Whether a kernel that cannot enforce this for files (Landlock ABI 3, Linux 6.2) is an error: it is where no other
+    /// wall stands around the host's files.
+    pub required: bool,
+}
+
+/// A path within reach.
+#[derive(Debug)]
+pub struct Reachable {
+    /// A file or folder; symlinks are followed.
+    pub path: PathBuf,
+    /// What may be done there.
+    pub access: BitFlags<AccessFs>,
+    /// Whether its absence is fine.
+    pub optional: bool,
+}
+
+impl Reach {
+    /// Everything below the present root: for whoever has a root of its own, the second wall behind that one.
+    pub fn root() -> Self {
+        let root = Reachable { path: "/".into(), access: everything(), optional: false };
+        Self { paths: vec![root], no_network: false, required: false }
+    }
+}
+
+/// All that Landlock knows about files.
+pub fn everything() -> BitFlags<AccessFs> {
+    AccessFs::from_all(ABI::V5)
+}
+
+/// Gives up, for this process and all its descendants, whatever is not in `keep`, and installs the filters.
+pub fn renounce(keep: CapabilitySet, profile: Profile, reach: &Reach) -> Result<(), Problem> {
+    // Nobody inside may look into the agent, not even root inside: its memory belongs to the spawner's user namespace,
+    // and so do its links to the host's binary (CVE-2019-5736) and its descriptors.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).during("close the agent to inspection")?;
+    bound_capabilities(keep)?;
+    if keep.is_empty() {
+        set_no_new_privs(true).during("forbid new privileges")?;
+    }
+    restrict_to(reach)?;
+    // With CAP_SYS_ADMIN in the own user namespace, a filter needs no no_new_privs, which would break sudo inside.
+    filter::install(profile.program()).during("install the syscall filter")?;
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).during("drop capabilities")
+}
+
+/// Takes all capabilities but `keep` out of reach of whatever will be executed.
+pub fn bound_capabilities(keep: CapabilitySet) -> Result<(), Problem> {
+    for bit in 0..64 {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        if keep.contains(capability) {
+            continue;
+        }
+        match remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            Err(Errno::INVAL) => break, // beyond the last one this kernel knows
+            // An ordinary user may not, and need not: who keeps none gets no_new_privs, and with it none ever.
+            Err(Errno::PERM) if keep.is_empty() => break,
+            Err(error) => return Err(Problem::new("bound capabilities", error)),
+        }
+    }
+    Ok(())
+}
+
+/// Landlock: whatever descriptor a process may get hold of, it reaches nothing outside `reach` with it, and no program
+/// outside can be executed; no abstract socket and no process outside can be reached either. Kernels without it are told
+/// by `doctor`; there the other walls stand alone, if that is permitted.
+fn restrict_to(reach: &Reach) -> Result<(), Problem> {
+    let wall = || -> Result<RulesetStatus, Box<dyn std::error::Error>> {
+        // Truncating what cannot be opened for writing is governed from ABI 3 on.
+        let level = if reach.required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
+        let mut ruleset = Ruleset::default()
+            .set_compatibility(level)
+            .handle_access(AccessFs::from_all(ABI::V3))?
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(everything())?
+            .scope(Scope::AbstractUnixSocket)?
+            .scope(Scope::Signal)?;
+        if reach.no_network {
+            ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
+        }
+        let mut ruleset = ruleset.create()?.no_new_privs(false);
+        for Reachable { path, access, optional } in &reach.paths {
+            let fd = match PathFd::new(path) {
+                Ok(fd) => fd,
+                Err(PathFdError::OpenCall { .. }) if *optional => continue,
+                Err(error) => return Err(error.into()),
+            };
+            ruleset = ruleset.add_rule(PathBeneath::new(fd, *access))?;
+        }
+        Ok(ruleset.restrict_self()?.ruleset)
+    };
+    wall().map(drop).map_err(|error| io::Error::other(error.to_string())).during("raise the Landlock wall")
+}
