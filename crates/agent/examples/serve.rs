@@ -1,5 +1,6 @@
 //! Serves on descriptor 0: `serve <root> fixed|<default user> [listener]` (the listener is descriptor 1). For tests.
 
+use std::fs::File;
 use std::os::fd::AsFd;
 
 use sloplet_agent::{Config, Identity, serve};
@@ -27,6 +28,6 @@ fn main() -> std::io::Result<()> {
         listener,
         identity,
         root: arguments[0].clone().into(),
-        oom_score_adj: Some(500),
+        oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),
     })
 }

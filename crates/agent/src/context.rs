@@ -1,9 +1,10 @@
 //! What every request needs to know about the sandbox.
 
-use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sloplet_sys::identity::ActingAs;
 use sloplet_wire::Failure;
@@ -20,36 +21,43 @@ pub(crate) struct Context {
     pub(crate) poll: Poll,
     pub(crate) root: Root,
     pub(crate) identity: Identity,
-    pub(crate) oom: OomScore,
+    pub(crate) oom: Option<OomScore>,
     pub(crate) ignored_signals: Vec<i32>,
 }
 
-/// How started processes get their score.
+/// The agent's own score, raised while it forks.
+///
+/// A child cannot raise its own: the entry of a process that is not dumpable belongs to the outer root, until exec gives
+/// the child a new address space. A score is inherited, and going back to the old one needs no privilege.
 #[derive(Debug)]
-pub(crate) enum OomScore {
-    /// Not at all.
-    Unset,
-    /// They write it themselves before exec.
-    Child(CString),
-    /// The agent writes it after exec. The entry of a non-dumpable process that was forked into a user namespace
-    /// belongs to the outer root: neither the agent nor its forked child may write it, until exec gives the child a
-    /// new address space.
-    Agent(CString),
+pub(crate) struct OomScore {
+    file: File,
+    own: String,
+}
+
+/// What started processes get: enough to be chosen before an agent of a few hundred KiB, whatever their size.
+const RAISED: &[u8] = b"500";
+
+impl OomScore {
+    fn new(mut file: File) -> std::io::Result<Self> {
+        let mut own = String::new();
+        file.read_to_string(&mut own)?;
+        Ok(Self { file, own })
+    }
+
+    /// Runs `fork` with the score raised. Failures are ignored: then merely the order of killing is left to chance.
+    pub(crate) fn raised<T>(this: Option<&Self>, fork: impl FnOnce() -> T) -> T {
+        let write = |bytes: &[u8]| this.map(|score| score.file.write_all_at(bytes, 0));
+        let _ = write(RAISED);
+        let result = fork();
+        let _ = this.and_then(|score| write(score.own.trim().as_bytes()));
+        result
+    }
 }
 
 impl Context {
     pub(crate) fn new(config: &Config) -> std::io::Result<Self> {
-        let oom = match config.oom_score_adj {
-            None => OomScore::Unset,
-            Some(score) => {
-                let value = CString::new(score.to_string())?;
-                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                match rustix::fs::open("/proc/self/oom_score_adj", flags, Mode::empty()) {
-                    Ok(_) => OomScore::Child(value),
-                    Err(_) => OomScore::Agent(value),
-                }
-            }
-        };
+        let oom = config.oom_score.as_ref().map(|file| OomScore::new(file.try_clone()?)).transpose()?;
         Ok(Self {
             poll: Poll::new()?,
             root: Root::new(&config.root)?,

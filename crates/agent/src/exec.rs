@@ -127,7 +127,7 @@ pub(crate) fn start(
         }),
         Identity::Fixed { .. } => None,
     };
-    let starting = spawn::start(&Program {
+    let program = Program {
         candidates: &candidates,
         argv: &argv,
         env: &env,
@@ -139,13 +139,9 @@ pub(crate) fn start(
         ],
         terminal,
         credentials: credentials.as_ref(),
-        oom_score_adj: match &context.oom {
-            OomScore::Child(value) => Some(value),
-            _ => None,
-        },
         ignored_signals: &context.ignored_signals,
-    })
-    .map_err(|error| {
+    };
+    let starting = OomScore::raised(context.oom.as_ref(), || spawn::start(&program)).map_err(|error| {
         let number = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         failure::errno(number, format_args!("starting {}", process.program))
     })?;
@@ -174,17 +170,6 @@ pub(crate) fn explain(process: &Process, error: StartError) -> Failure {
         (spawn::Step::WorkDir, _) => failure::errno(number, format_args!("working directory {}", process.cwd)),
         (spawn::Step::Identity, _) => failure::errno(number, "becoming the user"),
         (spawn::Step::Setup, _) => failure::errno(number, format_args!("preparing {}", process.program)),
-    }
-}
-
-/// Gives a running process its score where it could not take it itself.
-pub(crate) fn set_oom_score(context: &Context, pid: i32) {
-    if let OomScore::Agent(value) = &context.oom {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let path = format!("/proc/{pid}/oom_score_adj");
-        if let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
-            let _ = rustix::io::write(&file, value.as_bytes());
-        }
     }
 }
 

@@ -30,6 +30,7 @@
 //! `tests/*.rs` start the `serve` example as a child and speak the protocol to it over a socket, as ordinary user and
 //! with identities to switch, including hostile files, archives, floods and lost connections.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,8 +70,9 @@ pub struct Config {
     pub identity: Identity,
     /// File requests cannot leave this folder; `/` where the wall has a root of its own.
     pub root: PathBuf,
-    /// Given to started processes, so that the kernel's out-of-memory killer takes them before the agent.
-    pub oom_score_adj: Option<i32>,
+    /// Its own `/proc/self/oom_score_adj`, opened for reading and writing while that was still allowed: the score is
+    /// raised for the moment of each fork, so that the kernel's out-of-memory killer takes started processes first.
+    pub oom_score: Option<File>,
 }
 
 /// Whom processes and file operations may be.

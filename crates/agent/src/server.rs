@@ -537,7 +537,6 @@ impl Server {
             Ok(()) => {
                 process.phase = Phase::Running;
                 let pid = process.pid;
-                exec::set_oom_score(&self.context, pid);
                 self.tell(key, &Event::Started { pid: pid as u32 });
                 self.enqueue(Runnable::Process(id));
             }

@@ -21,6 +21,6 @@ fn main() -> std::io::Result<()> {
         listener: None,
         identity,
         root,
-        oom_score_adj: None,
+        oom_score: None,
     })
 }

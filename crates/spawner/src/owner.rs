@@ -35,12 +35,23 @@ impl Owner {
         private_dir(run_dir)?;
         let name = random_name();
         let dir = run_dir.join(&name);
-        DirBuilder::new().mode(0o700).create(&dir).during("make the owner's folder")?;
-        let lock = OpenOptions::new().write(true).create_new(true).open(dir.join(LOCK)).during("make the owner's lock")?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .during("make the owner's folder")?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(dir.join(LOCK))
+            .during("make the owner's lock")?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).during("lock the owner's record")?;
         let bases: Vec<String> = cgroups.bases().iter().map(|path| path.display().to_string()).collect();
         fs::write(dir.join(CGROUPS), bases.join("\n")).during("record the owner's cgroups")?;
-        Ok(Self { name, run_dir: run_dir.to_owned(), _lock: lock })
+        Ok(Self {
+            name,
+            run_dir: run_dir.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// Where all owners are.
@@ -86,7 +97,9 @@ pub fn collect(run_dir: &Path) -> io::Result<Collected> {
     };
     for entry in entries {
         let dir = entry?.path();
-        let Some(name) = dir.file_name().and_then(OsStr::to_str) else { continue };
+        let Some(name) = dir.file_name().and_then(OsStr::to_str) else {
+            continue;
+        };
         if name == lease::DIR {
             continue;
         }
@@ -122,7 +135,10 @@ fn lock_of_dead(dir: &Path) -> io::Result<Option<File>> {
         Ok(lock) => lock,
         // Between making its folder and its lock an owner is a few microseconds old; one that died there is not.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let age = fs::metadata(dir).and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
+            let age = fs::metadata(dir)
+                .and_then(|meta| meta.modified())
+                .ok()
+                .and_then(|time| time.elapsed().ok());
             if age.is_some_and(|age| age.as_secs() > 10) {
                 fs::remove_dir_all(dir)?;
             }
@@ -140,7 +156,11 @@ fn lock_of_dead(dir: &Path) -> io::Result<Option<File>> {
 /// On cgroup v2 the shared parent of all groups is removed by whoever leaves last; on v1 the bases are not ours, and
 /// the kernel refuses because this process is in them.
 fn release_bases(owner_dir: &Path) {
-    for base in fs::read_to_string(owner_dir.join(CGROUPS)).unwrap_or_default().lines().map(Path::new) {
+    for base in fs::read_to_string(owner_dir.join(CGROUPS))
+        .unwrap_or_default()
+        .lines()
+        .map(Path::new)
+    {
         if base.file_name() == Some(OsStr::new("sloplet")) {
             let _ = fs::remove_dir(base);
         }
@@ -157,7 +177,11 @@ fn private_dir(dir: &Path) -> Result<(), Problem> {
     let own = meta.uid() == rustix::process::geteuid().as_raw();
     if !own || !meta.is_dir() || meta.mode() & 0o077 != 0 {
         let detail = format!("{} must be a folder of this user with mode 0700", dir.display());
-        return Err(Problem { step: "trust the run folder".into(), detail, errno: 0 });
+        return Err(Problem {
+            step: "trust the run folder".into(),
+            detail,
+            errno: 0,
+        });
     }
     Ok(())
 }
@@ -167,7 +191,10 @@ fn random_name() -> String {
     let mut bytes = [0u8; 12];
     // The pool is ready long before a user can start a program; if not, the name is merely less random.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)])).collect()
+    bytes
+        .iter()
+        .map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)]))
+        .collect()
 }
 
 #[cfg(test)]
@@ -175,7 +202,11 @@ mod tests {
     use super::*;
 
     fn cgroups_in(dir: &Path) -> Cgroups {
-        Cgroups::V2 { base: dir.join("cg/sloplet"), parent: dir.join("cg"), controllers: Vec::new() }
+        Cgroups::V2 {
+            base: dir.join("cg/sloplet"),
+            parent: dir.join("cg"),
+            controllers: Vec::new(),
+        }
     }
 
     #[test]
@@ -196,7 +227,14 @@ mod tests {
         drop(owner);
         fs::rename(&copy, &record).unwrap();
         assert!(!is_alive(&run, &name));
-        assert_eq!(collect(&run).unwrap(), Collected { owners: 1, groups: 1, leases: 1 });
+        assert_eq!(
+            collect(&run).unwrap(),
+            Collected {
+                owners: 1,
+                groups: 1,
+                leases: 1
+            }
+        );
         assert!(!group.exists() && !record.exists());
         assert_eq!(collect(&run).unwrap(), Collected::default());
     }

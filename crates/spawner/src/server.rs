@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
-    DumpableBehavior, Signal, WaitId, WaitIdOptions, getegid, geteuid, getpid, pidfd_send_signal, set_child_subreaper,
-    set_dumpable_behavior, set_parent_process_death_signal, setsid, umask, waitid,
+    Signal, WaitId, WaitIdOptions, getegid, geteuid, getpid, pidfd_send_signal, set_child_subreaper,
+    set_parent_process_death_signal, setsid, umask, waitid,
 };
 use rustix::thread::CapabilitySet;
 use sloplet_agent::{Config, Identity};
@@ -94,7 +94,6 @@ impl<'a> Server<'a> {
         let thread = SingleThreaded::prove().during("start single-threaded")?;
         // A Ctrl-C at the terminal is for the command inside, by way of the engine, not for this process.
         let _ = setsid();
-        set_dumpable_behavior(DumpableBehavior::NotDumpable).during("close the spawner to inspection")?;
         // Devices and folders get exactly the modes they are made with.
         umask(Mode::empty());
         let cgroups = Cgroups::detect();
@@ -175,14 +174,26 @@ impl<'a> Server<'a> {
     }
 
     fn until_next_deadline(&self) -> Option<Timespec> {
-        let next = self.sandboxes.values().filter(|sandbox| !sandbox.timed_out).map(|sandbox| sandbox.deadline).min()?;
+        let next = self
+            .sandboxes
+            .values()
+            .filter(|sandbox| !sandbox.timed_out)
+            .map(|sandbox| sandbox.deadline)
+            .min()?;
         let rest = next.saturating_duration_since(Instant::now());
-        Some(Timespec { tv_sec: rest.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(rest.subsec_nanos()) })
+        Some(Timespec {
+            tv_sec: rest.as_secs().min(1 << 30) as i64,
+            tv_nsec: i64::from(rest.subsec_nanos()),
+        })
     }
 
     fn kill_overdue(&mut self) {
         let now = Instant::now();
-        for sandbox in self.sandboxes.values_mut().filter(|sandbox| sandbox.deadline <= now && !sandbox.timed_out) {
+        for sandbox in self
+            .sandboxes
+            .values_mut()
+            .filter(|sandbox| sandbox.deadline <= now && !sandbox.timed_out)
+        {
             sandbox.timed_out = true;
             sandbox.kill();
         }
@@ -194,7 +205,11 @@ impl<'a> Server<'a> {
             Ok(Some((Command::Create { id, plan }, fds))) => match self.create(&id, &plan, fds) {
                 Ok((pid, token)) => {
                     let pidfd = self.sandboxes.get(&token).map(|sandbox| sandbox.pidfd.as_fd());
-                    let _ = send(self.control, &Report::Created { id, pid }, &pidfd.into_iter().collect::<Vec<_>>());
+                    let _ = send(
+                        self.control,
+                        &Report::Created { id, pid },
+                        &pidfd.into_iter().collect::<Vec<_>>(),
+                    );
                 }
                 Err(problem) => self.report(&Report::Failed { id, problem }),
             },
@@ -206,9 +221,16 @@ impl<'a> Server<'a> {
             Ok(Some((Command::Pause { id, frozen }, _))) => {
                 let result = match self.sandboxes.values_mut().find(|sandbox| sandbox.id == id) {
                     Some(sandbox) => sandbox.group.freeze(frozen).map(|()| sandbox.frozen = frozen),
-                    None => Err(Problem { step: "find the sandbox".into(), detail: "it is gone".into(), errno: 0 }),
+                    None => Err(Problem {
+                        step: "find the sandbox".into(),
+                        detail: "it is gone".into(),
+                        errno: 0,
+                    }),
                 };
-                self.report(&Report::Paused { id, problem: result.err() });
+                self.report(&Report::Paused {
+                    id,
+                    problem: result.err(),
+                });
             }
             Ok(None) | Err(_) => return false,
         }
@@ -240,11 +262,20 @@ impl<'a> Server<'a> {
             Wall::Container(_) => None,
             Wall::Process(process) => {
                 let record = self.owner.run_dir().join(&self.owner.name);
-                Some(process::Scratch::make(process, &record, id, lease.as_ref().map(process::user_of))?)
+                Some(process::Scratch::make(
+                    process,
+                    &record,
+                    id,
+                    lease.as_ref().map(process::user_of),
+                )?)
             }
         };
         let bounds = &plan.bounds;
-        let limits = cgroup::Limits { memory: bounds.memory, cpu_millis: bounds.cpu_millis, pids: bounds.pids };
+        let limits = cgroup::Limits {
+            memory: bounds.memory,
+            cpu_millis: bounds.cpu_millis,
+            pids: bounds.pids,
+        };
         let mut group = Group::create(&self.cgroups, &self.owner.group_name(id), limits)?;
         let started = self.start(plan, fds, &group, lease.as_ref());
         let (pid, pidfd) = started.inspect_err(|_| group.remove())?;
@@ -277,8 +308,13 @@ impl<'a> Server<'a> {
         lease: Option<&Lease>,
     ) -> Result<(i32, OwnedFd), Problem> {
         let mut fds = fds.into_iter();
-        let stream = fds.next().ok_or_else(|| std::io::Error::other("no stream was passed")).during("start")?;
-        let disk = matches!(&plan.wall, Wall::Container(container) if container.disk_on_file).then(|| fds.next()).flatten();
+        let stream = fds
+            .next()
+            .ok_or_else(|| std::io::Error::other("no stream was passed"))
+            .during("start")?;
+        let disk = matches!(&plan.wall, Wall::Container(container) if container.disk_on_file)
+            .then(|| fds.next())
+            .flatten();
         let listener = fds.next();
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .during("make a socket pair")?;
@@ -286,12 +322,23 @@ impl<'a> Server<'a> {
             Wall::Container(_) => CONTAINER_NAMESPACES,
             Wall::Process(_) => Namespaces::NONE,
         };
-        match self.thread.fork(namespaces, group.fork_into()).during("fork into new namespaces")? {
+        match self
+            .thread
+            .fork(namespaces, group.fork_into())
+            .during("fork into new namespaces")?
+        {
             Side::Child => {
                 drop(ours);
                 let user = lease.map(process::user_of);
                 let pids_by_cgroup = self.cgroups.check(cgroup::Controller::Pids).is_ok();
-                let child = Child { thread: &self.thread, plan, privilege: &self.privilege, group, user, pids_by_cgroup };
+                let child = Child {
+                    thread: &self.thread,
+                    plan,
+                    privilege: &self.privilege,
+                    group,
+                    user,
+                    pids_by_cgroup,
+                };
                 child.become_agent(theirs, stream, listener)
             }
             Side::Parent { pid, pidfd } => {
@@ -320,15 +367,27 @@ impl<'a> Server<'a> {
         };
         idmap::write(pid, &idmap::for_sandbox(&self.privilege, lease))?;
         let namespace = idmap::namespace_of(pid)?;
-        let templates = Templates { devices: &self.devices, masks: &self.masks };
-        let materials =
-            Materials::open(&self.thread, container, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
+        let templates = Templates {
+            devices: &self.devices,
+            masks: &self.masks,
+        };
+        let materials = Materials::open(
+            &self.thread,
+            container,
+            &self.privilege,
+            templates,
+            lease,
+            namespace.as_fd(),
+            disk,
+        )?;
         send(to, &0u8, &materials.fds()).during("pass mounts to the child")
     }
 
     /// A sandbox's first process is dead, and with it all others if it had a PID namespace: clean up.
     fn bury(&mut self, token: u64) {
-        let Some(mut sandbox) = self.sandboxes.remove(&token) else { return };
+        let Some(mut sandbox) = self.sandboxes.remove(&token) else {
+            return;
+        };
         let _ = epoll::delete(&self.events, &sandbox.pidfd);
         kill_and_wait(&sandbox.pidfd);
         let oom_kills = sandbox.group.oom_kills();
@@ -339,7 +398,11 @@ impl<'a> Server<'a> {
         sandbox.group.remove();
         let (id, timed_out) = (std::mem::take(&mut sandbox.id), sandbox.timed_out);
         drop(sandbox);
-        self.report(&Report::Gone { id, oom_kills, timed_out });
+        self.report(&Report::Gone {
+            id,
+            oom_kills,
+            timed_out,
+        });
     }
 }
 
@@ -364,7 +427,10 @@ const CONTAINER_NAMESPACES: Namespaces = Namespaces(
 
 fn kill_and_wait(pidfd: &OwnedFd) {
     let _ = pidfd_send_signal(pidfd, Signal::KILL);
-    while matches!(waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
+    while matches!(
+        waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED),
+        Err(Errno::INTR)
+    ) {}
 }
 
 /// Mount templates and, for an ordinary user, id mappings need namespaces of the spawner's own.
@@ -390,9 +456,19 @@ struct Child<'a> {
 
 impl Child<'_> {
     fn become_agent(&self, supplies: OwnedFd, stream: OwnedFd, listener: Option<OwnedFd>) -> ! {
-        let code = match self.build(supplies, stream.as_fd(), listener.as_ref().map(AsFd::as_fd)) {
+        // Now, while it is still this process's own: its next users belong to another namespace.
+        let oom_score = File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok();
+        let keep = [Some(stream.as_fd()), listener.as_ref().map(AsFd::as_fd), oom_score.as_ref().map(AsFd::as_fd)];
+        let keep: Vec<i32> = keep.iter().flatten().map(AsRawFd::as_raw_fd).collect();
+        let code = match self.build(supplies, &keep) {
             Ok((identity, root)) => {
-                let config = Config { stream, listener, identity, root, oom_score_adj: None };
+                let config = Config {
+                    stream,
+                    listener,
+                    identity,
+                    root,
+                    oom_score,
+                };
                 i32::from(sloplet_agent::serve(config).is_err())
             }
             Err(problem) => {
@@ -406,8 +482,7 @@ impl Child<'_> {
     fn build(
         &self,
         supplies: OwnedFd,
-        stream: BorrowedFd<'_>,
-        listener: Option<BorrowedFd<'_>>,
+        keep_open: &[i32],
     ) -> Result<(Identity, PathBuf), Problem> {
         self.group.join().during("join the cgroup")?;
         let Some((_, fds)) = receive::<u8>(&supplies).during("receive mounts")? else {
@@ -418,12 +493,27 @@ impl Child<'_> {
         let (identity, keep, profile, reach) = match &self.plan.wall {
             Wall::Container(plan) => {
                 container::enclose(plan, &self.plan.bounds, Materials::from_fds(plan, fds)?, switch_users)?;
-                self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
+                self.thread
+                    .unshare(Namespaces::CGROUP)
+                    .during("make a cgroup namespace")?;
                 let (identity, keep) = if switch_users {
-                    (Identity::Switch { default_user: plan.default_user.clone() }, privileges::ROOT_INSIDE)
+                    (
+                        Identity::Switch {
+                            default_user: plan.default_user.clone(),
+                        },
+                        privileges::ROOT_INSIDE,
+                    )
                 } else {
                     let (uid, name, home) = (idmap::USER, "user".to_owned(), "/home/user".into());
-                    (Identity::Fixed { uid, gid: uid, name, home }, CapabilitySet::empty())
+                    (
+                        Identity::Fixed {
+                            uid,
+                            gid: uid,
+                            name,
+                            home,
+                        },
+                        CapabilitySet::empty(),
+                    )
                 };
                 (identity, keep, Profile::Container, Reach::root())
             }
@@ -431,11 +521,16 @@ impl Child<'_> {
                 let reach = process::enclose(plan, self.plan, self.user, self.pids_by_cgroup)?;
                 let home = OsStr::from_bytes(&plan.scratch).into();
                 let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-                let identity = Identity::Fixed { uid, gid, name: "user".to_owned(), home };
+                let identity = Identity::Fixed {
+                    uid,
+                    gid,
+                    name: "user".to_owned(),
+                    home,
+                };
                 (identity, CapabilitySet::empty(), Profile::Process, reach)
             }
         };
-        detach_from_parent(self.thread, stream, listener)?;
+        detach_from_parent(self.thread, keep_open)?;
         privileges::renounce(keep, profile, &reach)?;
         if self.plan.tied {
             // After the last change of credentials, which would clear it.
@@ -447,24 +542,28 @@ impl Child<'_> {
 }
 
 /// A session of its own, nothing of the host's on the standard descriptors, no other descriptor but the agent's.
-fn detach_from_parent(
-    thread: &SingleThreaded,
-    stream: BorrowedFd<'_>,
-    listener: Option<BorrowedFd<'_>>,
-) -> Result<(), Problem> {
+fn detach_from_parent(thread: &SingleThreaded, keep_open: &[i32]) -> Result<(), Problem> {
     let _ = setsid();
-    let null = File::options().read(true).write(true).open("/dev/null").during("open /dev/null")?;
-    thread.replace_standard_fds(null.as_fd()).during("detach the standard descriptors")?;
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .during("open /dev/null")?;
+    thread
+        .replace_standard_fds(null.as_fd())
+        .during("detach the standard descriptors")?;
     drop(null); // before it is closed behind its back
-    let keep: Vec<i32> = std::iter::once(stream).chain(listener).map(|fd| fd.as_raw_fd()).collect();
-    thread.close_all_but(&keep).during("close inherited descriptors")
+    thread.close_all_but(keep_open).during("close inherited descriptors")
 }
 
 /// Tells the engine on the agent's stream why there will be no agent.
 fn tell(stream: &OwnedFd, problem: Problem) {
-    let fatal = Fatal { step: problem.step, errno: problem.errno, detail: problem.detail };
+    let fatal = Fatal {
+        step: problem.step,
+        errno: problem.errno,
+        detail: problem.detail,
+    };
     let mut frame = Vec::new();
     sloplet_wire::frame::encode(&mut frame, Kind::Fatal, 0, 0, &sloplet_wire::to_bytes(&fatal));
     let _ = rustix::io::write(stream, &frame);
 }
-

@@ -9,7 +9,7 @@
 //! Between fork and exec the child makes system calls only: all strings and arrays are prepared by the parent, nothing
 //! is allocated or freed.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -51,8 +51,6 @@ pub struct Program<'a> {
     pub terminal: bool,
     /// The user to become; the present one if absent.
     pub credentials: Option<&'a Credentials>,
-    /// Written to `/proc/self/oom_score_adj` if possible.
-    pub oom_score_adj: Option<&'a CStr>,
     /// Signals to set back to their default action, from [`ignored_signals`]. (Handlers are reset by exec itself.)
     pub ignored_signals: &'a [i32],
 }
@@ -170,14 +168,6 @@ fn try_become(
     // locals, all alive until exec replaces the address space. `argv` and `env` end with a null pointer and point to
     // C strings of `program`.
     unsafe {
-        if let Some(value) = program.oom_score_adj {
-            // Before the user changes: only the owner of the entry may write it. The parent copes where this fails.
-            let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-            if fd >= 0 {
-                libc::write(fd, value.as_ptr().cast(), value.count_bytes());
-                libc::close(fd);
-            }
-        }
         at(Step::Setup, libc::setsid().into())?;
 
         // A descriptor below 3 would be overwritten while the others move: lift it first.

@@ -71,11 +71,15 @@ pub enum Cgroups {
 impl Cgroups {
     /// Looks at this process's own place in the tree(s).
     pub fn detect() -> Self {
-        match (fs::read_to_string("/proc/self/mountinfo"), fs::read_to_string("/proc/self/cgroup")) {
+        match (
+            fs::read_to_string("/proc/self/mountinfo"),
+            fs::read_to_string("/proc/self/cgroup"),
+        ) {
             (Ok(mounts), Ok(own)) => Self::from_tables(&mounts, &own),
-            (Err(error), _) | (_, Err(error)) => {
-                Self::None(Unavailable { reason: format!("cannot read /proc/self: {error}"), remedy: None })
-            }
+            (Err(error), _) | (_, Err(error)) => Self::None(Unavailable {
+                reason: format!("cannot read /proc/self: {error}"),
+                remedy: None,
+            }),
         }
     }
 
@@ -83,7 +87,9 @@ impl Cgroups {
     pub fn from_tables(mountinfo: &str, own: &str) -> Self {
         let mounts: Vec<CgroupMount> = mountinfo.lines().filter_map(CgroupMount::parse).collect();
         let v2 = mounts.iter().find(|mount| mount.v2);
-        let has_v1 = mounts.iter().any(|mount| !mount.v2 && mount.has("memory") || mount.has("pids"));
+        let has_v1 = mounts
+            .iter()
+            .any(|mount| !mount.v2 && mount.has("memory") || mount.has("pids"));
         match v2 {
             Some(mount) if !has_v1 => Self::version_2(mount, own),
             _ if has_v1 => Self::version_1(&mounts, own),
@@ -98,22 +104,26 @@ impl Cgroups {
         let (mut bases, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for controller in Controller::ALL {
             let name = controller.name();
-            let found = mounts.iter().find(|mount| !mount.v2 && mount.has(name)).and_then(|mount| {
-                let path = own.lines().find_map(|line| {
-                    let (_, rest) = line.split_once(':')?;
-                    let (names, path) = rest.split_once(':')?;
-                    names.split(',').any(|n| n == name).then_some(path)
-                })?;
-                Some(mount.resolve(path))
-            });
+            let found = mounts
+                .iter()
+                .find(|mount| !mount.v2 && mount.has(name))
+                .and_then(|mount| {
+                    let path = own.lines().find_map(|line| {
+                        let (_, rest) = line.split_once(':')?;
+                        let (names, path) = rest.split_once(':')?;
+                        names.split(',').any(|n| n == name).then_some(path)
+                    })?;
+                    Some(mount.resolve(path))
+                });
             match found {
                 Some(path) if writable(&path) => {
                     bases.insert(controller, path);
                 }
                 Some(path) => {
                     let reason = format!("cgroup {} is not writable by this user", path.display());
-                    let remedy =
-                        Some("have an administrator delegate it (chown), or use a host with cgroup v2 and systemd".into());
+                    let remedy = Some(
+                        "have an administrator delegate it (chown), or use a host with cgroup v2 and systemd".into(),
+                    );
                     missing.insert(controller, Unavailable { reason, remedy });
                 }
                 None => {
@@ -138,14 +148,22 @@ impl Cgroups {
         let Some(parent) = parent else {
             return Self::None(Unavailable {
                 reason: format!("cgroup {} is not delegated to this user", own_dir.display()),
-                remedy: Some("start it in a delegated scope: systemd-run --user --scope -p Delegate=yes sloplet …".into()),
+                remedy: Some(
+                    "start it in a delegated scope: systemd-run --user --scope -p Delegate=yes sloplet …".into(),
+                ),
             });
         };
         let offered = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
-        let mut controllers: Vec<Controller> =
-            Controller::ALL.into_iter().filter(|c| offered.split_whitespace().any(|word| word == c.name())).collect();
+        let mut controllers: Vec<Controller> = Controller::ALL
+            .into_iter()
+            .filter(|c| offered.split_whitespace().any(|word| word == c.name()))
+            .collect();
         controllers.push(Controller::Freezer); // part of version 2 itself
-        Self::V2 { base: parent.join("sloplet"), parent: parent.to_owned(), controllers }
+        Self::V2 {
+            base: parent.join("sloplet"),
+            parent: parent.to_owned(),
+            controllers,
+        }
     }
 
     /// Whether a controller can be used, or why not.
@@ -158,7 +176,11 @@ impl Cgroups {
             })),
             Self::V2 { controllers, .. } if controllers.contains(&controller) => Ok(()),
             Self::V2 { parent, .. } => Err(Unavailable {
-                reason: format!("the {} controller is not delegated to {}", controller.name(), parent.display()),
+                reason: format!(
+                    "the {} controller is not delegated to {}",
+                    controller.name(),
+                    parent.display()
+                ),
                 remedy: Some(format!(
                     "have an administrator add it: Delegate=cpu cpuset io memory pids in user@.service (missing: {})",
                     controller.name()
@@ -170,10 +192,20 @@ impl Cgroups {
 
     /// Readies the place: on version 2, enables the controllers below it. Costs nothing the second time.
     pub fn prepare(&self) -> io::Result<()> {
-        let Self::V2 { base, parent, controllers } = self else { return Ok(()) };
+        let Self::V2 {
+            base,
+            parent,
+            controllers,
+        } = self
+        else {
+            return Ok(());
+        };
         if base.join("memory.max").exists() && base.join("cgroup.subtree_control").exists() {
             let enabled = fs::read_to_string(base.join("cgroup.subtree_control"))?;
-            if controllers.iter().all(|c| *c == Controller::Freezer || enabled.contains(c.name())) {
+            if controllers
+                .iter()
+                .all(|c| *c == Controller::Freezer || enabled.contains(c.name()))
+            {
                 return Ok(());
             }
         }
@@ -249,7 +281,10 @@ mod tests {
     use super::*;
 
     fn v2_tables(root: &Path, own: &str) -> (String, String) {
-        (format!("30 24 0:26 / {} rw - cgroup2 cgroup2 rw", root.display()), format!("0::{own}\n"))
+        (
+            format!("30 24 0:26 / {} rw - cgroup2 cgroup2 rw", root.display()),
+            format!("0::{own}\n"),
+        )
     }
 
     #[test]
@@ -263,7 +298,9 @@ mod tests {
         }
         let (mounts, table) = v2_tables(dir.path(), "/user.slice/app.scope");
         let found = Cgroups::from_tables(&mounts, &table);
-        let Cgroups::V2 { base, controllers, .. } = &found else { panic!("{found:?}") };
+        let Cgroups::V2 { base, controllers, .. } = &found else {
+            panic!("{found:?}")
+        };
         assert_eq!(base, &dir.path().join("user.slice/sloplet"));
         assert_eq!(controllers.len(), 4);
         assert!(found.check(Controller::Memory).is_ok());
@@ -273,7 +310,9 @@ mod tests {
     fn version_2_without_delegation_says_how_to_get_it() {
         let dir = tempfile::tempdir().unwrap();
         let (mounts, table) = v2_tables(dir.path(), "/session.scope");
-        let Cgroups::None(why) = Cgroups::from_tables(&mounts, &table) else { panic!() };
+        let Cgroups::None(why) = Cgroups::from_tables(&mounts, &table) else {
+            panic!()
+        };
         assert!(why.remedy.unwrap().contains("Delegate=yes"));
     }
 
@@ -288,7 +327,13 @@ mod tests {
         let found = Cgroups::from_tables(&mounts, "8:pids:/\n4:memory:/box\n0::/\n");
         assert!(found.check(Controller::Memory).is_ok());
         assert!(found.check(Controller::Pids).is_err(), "its folder does not exist");
-        assert!(found.check(Controller::Cpu).unwrap_err().reason.contains("no cpu controller"));
+        assert!(
+            found
+                .check(Controller::Cpu)
+                .unwrap_err()
+                .reason
+                .contains("no cpu controller")
+        );
         assert_eq!(found.bases(), [dir.path().join("memory/box")]);
     }
 }

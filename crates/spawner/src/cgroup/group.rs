@@ -45,7 +45,10 @@ impl Group {
     /// Makes a group with limits. Controllers that this host lacks are skipped: whether that is acceptable was decided
     /// before (see `best_effort`).
     pub fn create(cgroups: &Cgroups, name: &str, limits: Limits) -> Result<Self, Problem> {
-        let mut group = Self { dirs: Vec::new(), version: Version::Absent };
+        let mut group = Self {
+            dirs: Vec::new(),
+            version: Version::Absent,
+        };
         group.fill(cgroups, name, limits).inspect_err(|_| group.remove())?;
         Ok(group)
     }
@@ -60,7 +63,12 @@ impl Group {
                     fs::create_dir(&dir).during("make a cgroup")?;
                     self.dirs.push((*controller, dir.clone()));
                     limit_v1(*controller, &dir, limits).during(&format!("set the {} limit", controller.name()))?;
-                    tasks.push(OpenOptions::new().write(true).open(dir.join("tasks")).during("open cgroup tasks")?);
+                    tasks.push(
+                        OpenOptions::new()
+                            .write(true)
+                            .open(dir.join("tasks"))
+                            .during("open cgroup tasks")?,
+                    );
                 }
                 self.version = Version::One(tasks);
             }
@@ -88,7 +96,9 @@ impl Group {
 
     /// Version 1: called by the child, joins.
     pub fn join(&self) -> io::Result<()> {
-        let Version::One(tasks) = &self.version else { return Ok(()) };
+        let Version::One(tasks) = &self.version else {
+            return Ok(());
+        };
         tasks.iter().try_for_each(|mut file| file.write_all(b"0"))
     }
 
@@ -102,7 +112,11 @@ impl Group {
 
     /// Freezes or thaws every process and waits until it holds.
     pub fn freeze(&self, frozen: bool) -> Result<(), Problem> {
-        let step = if frozen { "freeze the sandbox" } else { "thaw the sandbox" };
+        let step = if frozen {
+            "freeze the sandbox"
+        } else {
+            "thaw the sandbox"
+        };
         let missing = || io::Error::new(io::ErrorKind::Unsupported, "no freezer cgroup on this host");
         let dir = self.dir(Controller::Freezer).ok_or_else(missing).during(step)?;
         let (file, order, state, reached) = match (&self.version, frozen) {
@@ -118,15 +132,27 @@ impl Group {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "some process did not stop within a second")).during(step)
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "some process did not stop within a second",
+        ))
+        .during(step)
     }
 
     /// Processes killed by the kernel for want of memory.
     pub fn oom_kills(&self) -> u64 {
-        let Some(dir) = self.dir(Controller::Memory) else { return 0 };
-        let file = if matches!(self.version, Version::Two(_)) { "memory.events" } else { "memory.oom_control" };
+        let Some(dir) = self.dir(Controller::Memory) else {
+            return 0;
+        };
+        let file = if matches!(self.version, Version::Two(_)) {
+            "memory.events"
+        } else {
+            "memory.oom_control"
+        };
         let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+        text.lines()
+            .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+            .unwrap_or(0)
     }
 
     /// Removes the group once its processes are dead.
@@ -213,7 +239,11 @@ pub fn remove_tree(dir: &Path) {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { memory: 1 << 30, cpu_millis: 1500, pids: 64 };
+    const LIMITS: Limits = Limits {
+        memory: 1 << 30,
+        cpu_millis: 1500,
+        pids: 64,
+    };
 
     #[test]
     fn version_2_writes_every_limit() {
@@ -221,7 +251,11 @@ mod tests {
         let parent = dir.path().to_owned();
         let base = parent.join("sloplet");
         let controllers = Controller::ALL.to_vec();
-        let cgroups = Cgroups::V2 { base: base.clone(), parent, controllers };
+        let cgroups = Cgroups::V2 {
+            base: base.clone(),
+            parent,
+            controllers,
+        };
         let group = Group::create(&cgroups, "box", LIMITS).unwrap();
         let read = |file: &str| fs::read_to_string(base.join("box").join(file)).unwrap();
         assert_eq!(read("memory.max"), (1u64 << 30).to_string());
@@ -239,7 +273,10 @@ mod tests {
     #[test]
     fn a_limit_that_cannot_be_written_is_an_error_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let (bases, missing) = ([(Controller::Pids, dir.path().join("no/such"))].into(), Default::default());
+        let (bases, missing) = (
+            [(Controller::Pids, dir.path().join("no/such"))].into(),
+            Default::default(),
+        );
         let error = Group::create(&Cgroups::V1 { bases, missing }, "box", LIMITS).unwrap_err();
         assert_eq!(error.step, "make a cgroup");
     }

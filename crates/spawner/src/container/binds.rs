@@ -55,31 +55,68 @@ impl Materials {
         image: Option<&OwnedFd>,
     ) -> Result<Self, Problem> {
         let shift = (*privilege == Privilege::Root).then_some(namespace);
-        let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
-        let system = plan.system.iter().map(|path| open_system(host_path(path))).collect::<Result<_, _>>()?;
+        let layers = plan
+            .layers
+            .iter()
+            .map(|path| open_layer(host_path(path), shift))
+            .collect::<Result<_, _>>()?;
+        let system = plan
+            .system
+            .iter()
+            .map(|path| open_system(host_path(path)))
+            .collect::<Result<_, _>>()?;
         let owner = lease.map(|lease| lease.first_id() + plan.mounts_owner);
-        let mounts = plan.mounts.iter().map(|mount| open_mount(thread, mount, owner)).collect::<Result<_, _>>()?;
+        let mounts = plan
+            .mounts
+            .iter()
+            .map(|mount| open_mount(thread, mount, owner))
+            .collect::<Result<_, _>>()?;
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = devices::open_copy(templates.devices, privilege)?;
-        Ok(Self { devices, masks: clone_tree(templates.masks, false)?, disk, layers, system, mounts })
+        Ok(Self {
+            devices,
+            masks: clone_tree(templates.masks, false)?,
+            disk,
+            layers,
+            system,
+            mounts,
+        })
     }
 
     /// To be passed to the child.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let many = [&self.layers, &self.system, &self.mounts].into_iter().flatten().map(AsFd::as_fd);
-        [self.devices.as_fd(), self.masks.as_fd()].into_iter().chain(self.disk.as_ref().map(AsFd::as_fd)).chain(many).collect()
+        let many = [&self.layers, &self.system, &self.mounts]
+            .into_iter()
+            .flatten()
+            .map(AsFd::as_fd);
+        [self.devices.as_fd(), self.masks.as_fd()]
+            .into_iter()
+            .chain(self.disk.as_ref().map(AsFd::as_fd))
+            .chain(many)
+            .collect()
     }
 
     /// As received; the plan says how many of each there are.
     pub fn from_fds(plan: &Container, fds: Vec<OwnedFd>) -> Result<Self, Problem> {
         let mut fds = fds.into_iter();
-        let mut next = || fds.next().ok_or_else(|| std::io::Error::other("too few descriptors")).during("receive mounts");
+        let mut next = || {
+            fds.next()
+                .ok_or_else(|| std::io::Error::other("too few descriptors"))
+                .during("receive mounts")
+        };
         let devices = next()?;
         let masks = next()?;
         let disk = plan.disk_on_file.then(&mut next).transpose()?;
         let mut take = |count: usize| (0..count).map(|_| next()).collect::<Result<Vec<_>, _>>();
         let (layers, system) = (take(plan.layers.len())?, take(plan.system.len())?);
-        Ok(Self { devices, masks, disk, layers, system, mounts: take(plan.mounts.len())? })
+        Ok(Self {
+            devices,
+            masks,
+            disk,
+            layers,
+            system,
+            mounts: take(plan.mounts.len())?,
+        })
     }
 }
 
@@ -94,7 +131,9 @@ fn open_layer(path: &Path, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Pro
     if let Err(error) = set_attributes(layer.as_fd(), attributes, false, shift) {
         let step = format!("shift the owners of {}", path.display());
         let mut problem = Problem::new(step, error);
-        problem.detail.push_str(" (id-mapped mounts need Linux 5.19 and ext4, xfs or btrfs: choose --data on such a disk)");
+        problem
+            .detail
+            .push_str(" (id-mapped mounts need Linux 5.19 and ext4, xfs or btrfs: choose --data on such a disk)");
         return Err(problem);
     }
     Ok(layer)
@@ -121,7 +160,11 @@ fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<u32>) -> Res
     let shift = match owner {
         Some(kernel_id) => {
             let stat = fstat(&tree).during(&step)?;
-            let line = |id| Line { inside: id, outside: kernel_id, count: 1 };
+            let line = |id| Line {
+                inside: id,
+                outside: kernel_id,
+                count: 1,
+            };
             Some(idmap::mapping_only(thread, line(stat.st_uid), line(stat.st_gid))?)
         }
         None => None,
@@ -147,12 +190,7 @@ fn mount_disk(image: &OwnedFd, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd,
 }
 
 /// Attaches system folders and mounts at their places in the new root.
-pub fn attach_all(
-    root: &OwnedFd,
-    plan: &Container,
-    system: Vec<OwnedFd>,
-    mounts: Vec<OwnedFd>,
-) -> Result<(), Problem> {
+pub fn attach_all(root: &OwnedFd, plan: &Container, system: Vec<OwnedFd>, mounts: Vec<OwnedFd>) -> Result<(), Problem> {
     let system = plan.system.iter().zip(system);
     let mounts = plan.mounts.iter().map(|mount| &mount.to).zip(mounts);
     for (target, tree) in system.chain(mounts) {
@@ -162,4 +200,3 @@ pub fn attach_all(
     }
     Ok(())
 }
-

@@ -48,7 +48,14 @@ pub fn limit_resources(bounds: &Bounds) -> Result<(), Problem> {
     let lower = |resource, wanted: u64| {
         let now = rustix::process::getrlimit(resource);
         let value = Some(now.maximum.map_or(wanted, |hard| hard.min(wanted)));
-        setrlimit(resource, Rlimit { current: value, maximum: value }).during("limit resources")
+        setrlimit(
+            resource,
+            Rlimit {
+                current: value,
+                maximum: value,
+            },
+        )
+        .during("limit resources")
     };
     lower(Resource::Nofile, bounds.open_files)?;
     lower(Resource::Core, 0)?;
@@ -58,4 +65,3 @@ pub fn limit_resources(bounds: &Bounds) -> Result<(), Problem> {
 
 /// Where the child mounts its stage: a folder that exists everywhere and that everybody may enter.
 const STAGE: &str = "/tmp";
-

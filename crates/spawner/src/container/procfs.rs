@@ -12,8 +12,15 @@ use super::root::{attach as attach_mount, new_filesystem, place};
 use crate::protocol::{During, Problem};
 
 /// Files of the host kernel that tell about the host or reach into it; shown empty.
-const MASKED_FILES: [&str; 7] =
-    ["kcore", "keys", "key-users", "timer_list", "sched_debug", "latency_stats", "interrupts"];
+const MASKED_FILES: [&str; 7] = [
+    "kcore",
+    "keys",
+    "key-users",
+    "timer_list",
+    "sched_debug",
+    "latency_stats",
+    "interrupts",
+];
 
 /// The same for folders.
 const MASKED_FOLDERS: [&str; 3] = ["acpi", "asound", "scsi"];
@@ -27,7 +34,11 @@ const MASKS: &str = "masks";
 /// An empty file and an empty folder to lay over what is masked, prepared once at `at` in the spawner's mount namespace.
 pub fn prepare(at: &Path) -> Result<(), Problem> {
     let step = "prepare the masks of /proc";
-    let empty = new_filesystem("tmpfs", &[("size", "4k".to_owned()), ("mode", "0755".to_owned())], MountAttrFlags::empty())?;
+    let empty = new_filesystem(
+        "tmpfs",
+        &[("size", "4k".to_owned()), ("mode", "0755".to_owned())],
+        MountAttrFlags::empty(),
+    )?;
     let target = open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(step)?;
     attach_mount(&empty, target.as_fd(), "the masks")?;
     let file = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -43,7 +54,8 @@ pub fn attach(root: &OwnedFd, masks: OwnedFd) -> Result<(), Problem> {
     mkdir(MASKS, Mode::from_raw_mode(0o755)).during("make a folder in the stage")?;
     let stage = open(MASKS, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during("open the masks' place")?;
     attach_mount(masks, stage.as_fd(), "the masks")?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let flags =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let proc = new_filesystem("proc", &[], flags)?;
     attach_mount(&proc, place(root.as_fd(), "proc")?.as_fd(), "/proc")?;
     let cover = |names: &[&str], mask: &str| {
@@ -72,7 +84,12 @@ pub fn attach(root: &OwnedFd, masks: OwnedFd) -> Result<(), Problem> {
 }
 
 fn open_beneath(proc: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(proc, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(
+        proc,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 fn copy_of(tree: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
