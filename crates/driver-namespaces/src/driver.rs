@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sloplet_engine::{Driver, DriverError, Machine, Pending};
 use sloplet_image::Image;
-use sloplet_policy::{DriverReport, Isolation, Spec};
+use sloplet_policy::{DriverReport, Feature, Isolation, Limits, Spec};
 use sloplet_spawner::handle::Spawner;
 use sloplet_spawner::owner;
 use sloplet_spawner::protocol::{Privilege, Problem, Setup, Walls};
@@ -92,6 +92,18 @@ impl Driver for Namespaces {
 
     fn report(&self) -> DriverReport {
         self.report.get_or_init(report::probe).clone()
+    }
+
+    fn required(&self) -> Vec<Feature> {
+        let mut required: Vec<Feature> = Limits::features().to_vec();
+        required.extend([Feature::NoNetwork, Feature::SyscallFilter]);
+        if !rustix::process::geteuid().is_root() {
+            // The agent's program belongs to the user that commands inside are, too. What keeps them from executing, and
+            // then changing, it (a script with the interpreter /proc/self/exe, CVE-2019-5736) is Landlock; root's
+            // sandboxes have other ids.
+            required.push(Feature::SecondWall);
+        }
+        required
     }
 
     fn prepare(&self, spec: &Spec) {

@@ -6,7 +6,7 @@
 use std::pin::Pin;
 
 use sloplet_image::Image;
-use sloplet_policy::{DriverReport, Isolation, Spec};
+use sloplet_policy::{DriverReport, Feature, Isolation, Limits, Spec};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A boxed future, so that drivers can be held as trait objects.
@@ -26,6 +26,11 @@ pub trait Driver: Send + Sync {
 
     /// What it enforces on this host, and what not. Asked before every start, so it should be cheap.
     fn report(&self) -> DriverReport;
+
+    /// What must hold for a sandbox to be one; without it a start is refused unless the user accepts less.
+    fn required(&self) -> Vec<Feature> {
+        Limits::features().into_iter().chain([Feature::NoNetwork, Feature::SyscallFilter]).collect()
+    }
 
     /// A sandbox like this will be asked for in a moment: whatever takes time and does not depend on the image can start.
     fn prepare(&self, spec: &Spec) {

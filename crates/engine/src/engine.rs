@@ -8,7 +8,7 @@ use sloplet_client::{Agent, ClientError};
 use sloplet_image::{ImageError, Store};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
-use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
+use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Spec};
 
 use crate::driver::{Driver, DriverError};
 use crate::places::Places;
@@ -103,7 +103,7 @@ impl Engine {
         let driver = self.driver(spec.isolation)?;
         driver.prepare(&spec);
         self.check_mounts(&mut spec)?;
-        let unenforced = check_features(&spec, &driver.report())?;
+        let unenforced = check_features(&spec, &driver.report(), &driver.required())?;
         let image = self.images()?.resolve(&spec.image)?;
         let lease = image.lease()?;
         let id = new_id();
@@ -150,13 +150,11 @@ impl Engine {
 }
 
 /// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.
-fn check_features(spec: &Spec, report: &DriverReport) -> Result<Vec<Capability>, EngineError> {
+fn check_features(spec: &Spec, report: &DriverReport, required: &[Feature]) -> Result<Vec<Capability>, EngineError> {
     if let Some(reason) = &report.unavailable {
         return Err(EngineError::Unavailable { isolation: spec.isolation, reason: reason.clone() });
     }
-    let mut wanted: Vec<Feature> = Limits::features().to_vec();
-    wanted.extend([Feature::NoNetwork, Feature::SyscallFilter]);
-    let missing: Vec<Capability> = report.lacking(&wanted).into_iter().cloned().collect();
+    let missing: Vec<Capability> = report.lacking(required).into_iter().cloned().collect();
     if missing.is_empty() || spec.best_effort {
         return Ok(missing);
     }

@@ -377,7 +377,7 @@ impl Store {
         let hint = if Path::new(name).exists() {
             format!(". For the file or directory of that name, write ./{name}")
         } else if name == "base" {
-            ", or build it with `sloplet image build-base`".to_owned()
+            ", or build it with `sloplet image build`".to_owned()
         } else {
             String::new()
         };

@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{UnmountFlags, unmount};
 
 use crate::cgroup::{self, Cgroups};
 use crate::lease;
@@ -69,6 +70,10 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let dir = self.run_dir.join(&self.name);
         release_bases(&dir);
+        // What is mounted there (templates, in the spawner's own mount namespace) would keep its folder.
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let _ = unmount(entry.path(), UnmountFlags::DETACH);
+        }
         let _ = fs::remove_dir_all(dir);
     }
 }

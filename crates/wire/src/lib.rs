@@ -14,8 +14,8 @@
 //! kind is answered with [`ErrorCode::Unsupported`]. Field and variant numbers are never reused.
 //!
 //! # Trust
-//! Everything the agent says is hostile input to the host. Decoding never panics, allocates no more than
-//! [`frame::MAX_PAYLOAD`] for a frame, and every violation is an error that ends the connection.
+//! Everything the agent says is hostile input to the host. Decoding never panics, allocates no more than a fixed multiple of
+//! a frame (itself at most [`frame::MAX_PAYLOAD`]), and every violation is an error that ends the connection.
 //! `tests/hostile.rs` feeds both directions arbitrary and mutated bytes.
 
 pub mod flow;

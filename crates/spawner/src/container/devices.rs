@@ -21,6 +21,9 @@ const NODES: [(&str, u32, u32); 6] = [
     ("tty", 5, 0),
 ];
 
+/// Terminals a sandbox may open at once: the host has 4096 for all.
+const TERMINALS: &str = "256";
+
 /// Makes a `/dev` once, at `at` in the spawner's own mount namespace; each sandbox gets a read-only copy of the mount,
 /// which costs one system call. Devices work in it because it belongs to the spawner's user namespace, not to the
 /// sandbox's; an ordinary user cannot make device files, so the host's are bound in their place.
@@ -83,7 +86,7 @@ pub fn open_copy(prepared: &Path, privilege: &Privilege) -> Result<OwnedFd, Prob
 /// Puts `/dev` into the new root.
 pub fn attach(root: &OwnedFd, devices: OwnedFd, shm: u64, terminal_group: bool) -> Result<(), Problem> {
     attach_mount(devices, place(root.as_fd(), "dev")?.as_fd(), "/dev")?;
-    let mut options = vec![("ptmxmode", "0666".to_owned()), ("mode", "0620".into())];
+    let mut options = vec![("ptmxmode", "0666".to_owned()), ("mode", "0620".into()), ("max", TERMINALS.into())];
     if terminal_group {
         options.push(("gid", "5".into()));
     }

@@ -1,0 +1,96 @@
+//! What is under test: the engine library, and the binary.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command as HostCommand;
+
+use anyhow::{Context, Result, ensure};
+use sloplet_driver_namespaces::Namespaces;
+use sloplet_engine::{Command, Engine, Places, Sandbox};
+use sloplet_policy::Spec;
+use tokio::runtime::Runtime;
+
+/// An engine with places of its own, and the runtime it lives in.
+pub struct Ours {
+    // Before the runtime: it is shut down while that exists.
+    engine: Engine,
+    runtime: Runtime,
+}
+
+impl Ours {
+    /// An engine with that many spawners, which are this very program.
+    pub fn start(scratch: &Path, spawners: usize) -> Result<Self> {
+        let places = places(scratch);
+        let program = PathBuf::from("/proc/self/exe");
+        let driver = Namespaces::new(&program, &places.run, &places.data, spawners);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
+    }
+
+    /// Runs something that uses the engine.
+    pub fn block_on<T>(&self, work: impl AsyncFnOnce(&Engine) -> Result<T>) -> Result<T> {
+        self.runtime.block_on(work(&self.engine))
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        let _guard = self.runtime.enter();
+        self.engine.shut_down();
+    }
+}
+
+/// The default sandbox: every limit and every wall, nothing left out.
+pub async fn create(engine: &Engine) -> Result<Sandbox> {
+    engine.create(Spec::default()).await.context("creating a sandbox")
+}
+
+/// Runs `true` in it.
+pub async fn exec_true(sandbox: &Sandbox) -> Result<()> {
+    let output = sandbox.exec(Command::new(["true"])).await?.output(4096).await?;
+    ensure!(output.exit.code == Some(0), "'true' ended with {:?}", output.exit);
+    Ok(())
+}
+
+/// A whole life.
+pub async fn whole_life(engine: &Engine) -> Result<()> {
+    let sandbox = create(engine).await?;
+    exec_true(&sandbox).await?;
+    sandbox.destroy().await.context("destroying a sandbox")?;
+    Ok(())
+}
+
+/// The binary running `true`, with the same places.
+pub fn binary_run(binary: &Path, scratch: &Path) -> HostCommand {
+    let places = places(scratch);
+    let mut command = HostCommand::new(binary);
+    command.env("SLOPLET_DATA", places.data).env("SLOPLET_RUN", places.run).args(["run", "--", "true"]);
+    command
+}
+
+fn places(scratch: &Path) -> Places {
+    Places { data: scratch.join("data"), run: scratch.join("run") }
+}
+
+/// The binary that was named; else one built now, if cargo runs this program; else the one beside this program.
+pub fn find_binary(named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    let program = std::env::current_exe().context("finding this program")?;
+    let beside = program.with_file_name("sloplet");
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        // Into the same folder as this program, in the same profile.
+        let profile = program.parent().and_then(Path::file_name).unwrap_or(OsStr::new("release"));
+        let profile = if profile == "debug" { OsStr::new("dev") } else { profile };
+        let built = HostCommand::new(cargo)
+            .args(["build", "--quiet", "-p", "sloplet", "--profile"])
+            .arg(profile)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .context("starting cargo")?;
+        ensure!(built.success(), "cargo could not build the sloplet binary");
+    }
+    ensure!(beside.exists(), "no sloplet binary at {}: name one with --sloplet", beside.display());
+    Ok(beside)
+}

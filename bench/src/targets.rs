@@ -1,0 +1,49 @@
+//! What the measurements must show.
+
+use crate::report::{Report, Target};
+use crate::sections::names::*;
+
+/// All targets that the measured sections say something about.
+pub fn judge(report: &Report) -> Vec<Target> {
+    let p50 = |name| report.p50(name);
+    let value = |name| report.value(name);
+    let mut all = Vec::new();
+    let mut most = |promise: &str, measured: Option<f64>, limit: f64, unit: &str| {
+        all.push(target(promise, measured, unit, |value| value <= limit));
+    };
+    most("create + exec + destroy ≤ 1.0 × bwrap", over(p50(LIBRARY), p50(BWRAP)), 1.0, "×");
+    most("sloplet run ≤ 1.5 × bwrap", over(p50(BINARY), p50(BWRAP)), 1.5, "×");
+    most("exec in a running sandbox ≤ 1.5 × a bare spawn", over(p50(EXEC), p50(EXEC_BARE)), 1.5, "×");
+    most("an idle sandbox, everything counted, < 2 MiB", value(DENSITY_EACH), 2.0, "MiB");
+    most(
+        "creation with many sandboxes ≤ 1.5 × with few",
+        over(p50(LAST_CREATED), p50(FIRST_CREATED)),
+        1.5,
+        "×",
+    );
+    most("private memory of an idle agent < 1 MiB", value(AGENT_PRIVATE), 1.0, "MiB");
+    most("streaming in bounded memory: < 16 MiB more at its peak", value(STREAM_GROWTH), 16.0, "MiB");
+    let mut least = |promise: &str, measured: Option<f64>, limit: f64, unit: &str| {
+        all.push(target(promise, measured, unit, |value| value >= limit));
+    };
+    least("docker run ≥ 60 × create + exec + destroy", over(p50(DOCKER), p50(LIBRARY)), 60.0, "×");
+    least("docker exec ≥ 40 × exec in a running sandbox", over(p50(EXEC_DOCKER), p50(EXEC)), 40.0, "×");
+    least("sustained create + exec + destroy ≥ 300/s", value(BEST_RATE), 300.0, "/s");
+    let wanted = value(PIPE_SPEED).map_or(1.0, |pipe| (0.7 * pipe).min(1.0));
+    let promise = format!("streaming ≥ 1 GB/s or 70 % of a plain pipe (here: {wanted:.2} GB/s)");
+    least(&promise, value(STREAM_SPEED), wanted, "GB/s");
+    all.retain(|target| target.kept.is_some() || report.timings.len() + report.quantities.len() > 1);
+    all
+}
+
+fn target(promise: &str, measured: Option<f64>, unit: &str, kept: impl Fn(f64) -> bool) -> Target {
+    Target {
+        promise: promise.to_owned(),
+        measured: measured.map_or_else(|| "not measured".to_owned(), |value| format!("{value:.2} {unit}")),
+        kept: measured.map(kept),
+    }
+}
+
+fn over(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
+    Some(part? / whole?)
+}
