@@ -8,6 +8,7 @@
 //! - [`competitors`]: how the others are set up, run and cleaned up after.
 //! - [`ours`]: the engine library and the binary under test.
 //! - [`measure`]: rounds and samples; [`process_memory`]: what processes and the kernel hold.
+//! - [`scratch`]: folders for what is made.
 //! - [`report`], [`print`]: the results, for machines and for people; [`targets`]: what they must be.
 //!
 //! A competitor that is not installed, or does not work here, is reported as missing. Everything made is removed at the
@@ -21,6 +22,7 @@ mod ours;
 mod print;
 mod process_memory;
 mod report;
+mod scratch;
 mod sections;
 mod targets;
 

@@ -10,6 +10,8 @@ use sloplet_engine::{Command, Engine, Places, Sandbox};
 use sloplet_policy::Spec;
 use tokio::runtime::Runtime;
 
+use crate::scratch::Scratch;
+
 /// An engine with places of its own, and the runtime it lives in.
 pub struct Ours {
     // Before the runtime: it is shut down while that exists.
@@ -19,7 +21,7 @@ pub struct Ours {
 
 impl Ours {
     /// An engine with that many spawners, which are this very program.
-    pub fn start(scratch: &Path, spawners: usize) -> Result<Self> {
+    pub fn start(scratch: &Scratch, spawners: usize) -> Result<Self> {
         let places = places(scratch);
         let program = PathBuf::from("/proc/self/exe");
         let driver = Namespaces::new(&program, &places.run, &places.data, spawners);
@@ -61,15 +63,15 @@ pub async fn whole_life(engine: &Engine) -> Result<()> {
 }
 
 /// The binary running `true`, with the same places.
-pub fn binary_run(binary: &Path, scratch: &Path) -> HostCommand {
+pub fn binary_run(binary: &Path, scratch: &Scratch) -> HostCommand {
     let places = places(scratch);
     let mut command = HostCommand::new(binary);
     command.env("SLOPLET_DATA", places.data).env("SLOPLET_RUN", places.run).args(["run", "--", "true"]);
     command
 }
 
-fn places(scratch: &Path) -> Places {
-    Places { data: scratch.join("data"), run: scratch.join("run") }
+fn places(scratch: &Scratch) -> Places {
+    Places { data: scratch.disk().join("data"), run: scratch.memory().join("run") }
 }
 
 /// The binary that was named; else one built now, if cargo runs this program; else the one beside this program.

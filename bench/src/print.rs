@@ -7,10 +7,10 @@ pub fn machine(machine: &Machine) {
     println!("Linux {}, {} processors, load {} at the start", machine.kernel, machine.cpus, machine.load);
 }
 
-/// Times, with the ratio of each median to that of each reference.
-pub fn timings(table: &Table<Timing>, references: &[&str]) {
+/// Times, with the ratio of each median to that of each reference: a label and the name of its row.
+pub fn timings(table: &Table<Timing>, references: &[(&str, &str)]) {
     println!("\n{}", table.title);
-    let heads: Vec<String> = references.iter().map(|name| format!("{:>14}", format!("× {name}"))).collect();
+    let heads: Vec<String> = references.iter().map(|(label, _)| format!("{:>10}", format!("× {label}"))).collect();
     println!("  {:<34}{:>9}{:>9}{:>9}{:>6}{}", "", "p50 ms", "p95 ms", "best", "n", heads.concat());
     for row in &table.rows {
         if let Some(reason) = &row.missing {
@@ -19,9 +19,9 @@ pub fn timings(table: &Table<Timing>, references: &[&str]) {
         }
         let ratios: Vec<String> = references
             .iter()
-            .map(|name| {
+            .map(|(_, name)| {
                 let reference = table.rows.iter().find(|other| other.name == *name).map(|other| other.p50_ms);
-                format!("{:>14}", reference.map_or_else(String::new, |reference| ratio(row.p50_ms / reference)))
+                format!("{:>10}", reference.map_or_else(String::new, |reference| ratio(row.p50_ms / reference)))
             })
             .collect();
         let failures = if row.failures > 0 { format!("   {} failed", row.failures) } else { String::new() };

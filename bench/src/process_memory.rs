@@ -28,7 +28,7 @@ pub fn of(pid: u32) -> Result<ProcessMemory> {
 pub fn of_family() -> Result<(f64, usize)> {
     let mut parents: HashMap<u32, u32> = HashMap::new();
     for entry in fs::read_dir("/proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         // The name in the second field may contain anything: count from its closing parenthesis.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
@@ -88,11 +88,11 @@ pub fn forget_peak() -> Result<()> {
 }
 
 /// Lines of the form `Name:  123 kB`.
-fn fields(text: &str) -> HashMap<&str, f64> {
+fn fields(text: &str) -> HashMap<String, f64> {
     text.lines()
         .filter_map(|line| {
             let (name, value) = line.split_once(':')?;
-            Some((name, value.trim().strip_suffix(" kB")?.parse::<f64>().ok()? * KIB))
+            Some((name.to_owned(), value.trim().strip_suffix(" kB")?.parse::<f64>().ok()? * KIB))
         })
         .collect()
 }

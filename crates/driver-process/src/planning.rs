@@ -24,7 +24,8 @@ pub fn scratch_path(id: &str) -> PathBuf {
 /// The plan; refuses what would need a root of its own.
 pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
     if spec.image != "host" {
-        let detail = "isolation 'process' shares the host's root, so only the image 'host' works: use --isolation container";
+        let detail =
+            "isolation 'process' shares the host's root, so only the image 'host' works: use --isolation container";
         return Err(failed(&format!("start from image '{}'", spec.image), detail));
     }
     spec.mounts.iter().try_for_each(check_mount)?;

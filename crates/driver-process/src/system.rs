@@ -83,7 +83,8 @@ mod tests {
         let readable = readable();
         let covered = |path: &str| readable.iter().any(|allowed| Path::new(path).starts_with(allowed));
         assert!(covered("/usr/bin/env"));
-        for secret in ["/etc/shadow", "/etc/passwd", "/etc/ssh/x", "/etc/ssl/private/x", "/root/x", "/home/x", "/var/x"] {
+        for secret in ["/etc/shadow", "/etc/passwd", "/etc/ssh/x", "/etc/ssl/private/x", "/root/x", "/home/x", "/var/x"]
+        {
             assert!(!covered(secret), "{secret}");
         }
     }

@@ -1,6 +1,8 @@
 //! Real sandboxes with hostile commands in them, as whoever runs the tests: root or an ordinary user. The spawner runs
 //! under a filter that forbids namespaces (see `examples/spawner.rs`).
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -53,6 +55,23 @@ impl Host {
     }
 }
 
+/// A process outside.
+struct Canary(std::process::Child);
+
+impl Canary {
+    fn start() -> Self {
+        let mut sleep = std::process::Command::new("sleep");
+        Self(sleep.arg("600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -79,7 +98,8 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Living processes with this word in their command line.
 fn running(word: &str) -> usize {
-    let commands = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let commands =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     commands.filter(|command| String::from_utf8_lossy(command).split('\0').any(|argument| argument == word)).count()
 }
 
@@ -165,9 +185,9 @@ async fn there_is_no_network_and_no_other_process_to_reach() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let mut canary = std::process::Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().unwrap();
+    let mut canary = Canary::start();
     let sandbox = host.sandbox(|_| ()).await;
-    let pid = canary.id();
+    let pid = canary.0.id();
     for attack in [
         format!("exec 3<>/dev/tcp/127.0.0.1/{port}"),
         format!("exec 3<>/dev/udp/127.0.0.1/{port}"),
@@ -183,12 +203,12 @@ async fn there_is_no_network_and_no_other_process_to_reach() {
         let (code, output) = sh(&sandbox, &attack).await;
         assert!(code != Some(0), "{attack}: {output}");
     }
-    // All that can be killed at once is what is inside.
-    let _ = sh(&sandbox, "kill -9 -1").await;
+    // All that can be killed at once is what is inside, the agent included: there may be no answer.
+    if let Ok(command) = sandbox.exec(Command::new(["bash", "-c", "kill -9 -1"])).await {
+        let _ = command.output(1 << 20).await;
+    }
     assert!(listener.accept().is_err(), "something connected");
-    assert!(canary.try_wait().unwrap().is_none(), "the canary is dead");
-    canary.kill().unwrap();
-    canary.wait().unwrap();
+    assert!(canary.0.try_wait().unwrap().is_none(), "the canary is dead");
     sandbox.destroy().await.unwrap();
 }
 
@@ -230,7 +250,9 @@ async fn a_fork_bomb_is_bounded_and_dies_in_time() {
         !scratch.exists()
     })
     .await;
-    assert!((2..=64).contains(&most), "{most} processes");
+    // Without a user id of its own or a cgroup, other processes of this user that end make room for more.
+    let bound = if root() { 64 } else { 256 };
+    assert!((2..=bound).contains(&most), "{most} processes");
     assert_eq!(running(&word), 0);
     drop(running_bomb);
     assert!(sandbox.destroy().await.unwrap().timed_out);
@@ -279,7 +301,8 @@ async fn a_killed_spawner_leaves_nothing_that_is_not_collected() {
     let agent = sandbox.pid().unwrap();
     let status = fs::read_to_string(format!("/proc/{agent}/status")).unwrap();
     let spawner: i32 = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok()).unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(spawner).unwrap(), rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(spawner).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
     until("the agent dies with its spawner", || !Path::new(&format!("/proc/{agent}")).exists()).await;
     assert!(scratch.exists());
     assert!(host.engine.collect().unwrap() > 0);

@@ -1,0 +1,13 @@
+//! The others: how they are set up, run once, and cleaned up after.
+//!
+//! - [`program`]: a program on this host, run once.
+//! - [`rootfs`]: a small root for those that want one.
+//! - [`oci`]: crun, runc, runsc.
+//! - [`docker`]: an engine of our own on a private socket.
+//! - [`stopwatch`]: times programs from within a mount namespace of its own.
+
+pub mod docker;
+pub mod oci;
+pub mod program;
+pub mod rootfs;
+pub mod stopwatch;

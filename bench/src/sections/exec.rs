@@ -1,0 +1,79 @@
+//! A command in a running sandbox.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::names::{EXEC, EXEC_BARE, EXEC_DOCKER};
+use crate::competitors::docker::Docker;
+use crate::competitors::oci::Runtime;
+use crate::competitors::program;
+use crate::measure::{Contender, take_turns};
+use crate::options::Options;
+use crate::ours::{self, Ours};
+use crate::print;
+use crate::scratch::Scratch;
+use crate::report::{Report, Table};
+
+/// Measures and prints it.
+pub fn measure(
+    options: &Options,
+    report: &mut Report,
+    dir: &Scratch,
+    rootfs: &Result<PathBuf>,
+    docker: &Result<Docker>,
+) -> Result<()> {
+    let ours = Ours::start(dir, 1)?;
+    let sandbox = ours.block_on(ours::create)?;
+    let pid = sandbox.pid().context("the sandbox has no pid")?;
+    let oci = |name, make: fn(&Path, &Path) -> Result<Runtime>, slow: bool| {
+        let started = match rootfs {
+            Ok(rootfs) => make(&dir.disk().join("exec"), rootfs).and_then(Runtime::start_idle),
+            Err(error) => Err(anyhow!("{error:#}")),
+        };
+        match started {
+            Ok(mut idle) if slow => Contender::slow(name, move || idle.exec()),
+            Ok(mut idle) => Contender::new(name, move || idle.exec()),
+            Err(error) => Contender::missing(name, error),
+        }
+    };
+    let docker_started = match docker {
+        Ok(docker) => docker.start_idle().map(|()| docker),
+        Err(error) => Err(anyhow!("{error:#}")),
+    };
+    let contenders = vec![
+        host_program(EXEC_BARE, "true", &[]),
+        Contender::new(EXEC, || {
+            let started = Instant::now();
+            ours.block_on(async |_| ours::exec_true(&sandbox).await)?;
+            Ok(started.elapsed())
+        }),
+        host_program("nsenter (into our sandbox)", "nsenter", &["--all", "--target", &pid.to_string(), "true"]),
+        oci("crun exec", Runtime::crun, false),
+        oci("runc exec", Runtime::runc, false),
+        oci("runsc exec (ptrace)", Runtime::runsc, true),
+        match docker_started {
+            Ok(docker) => Contender::slow(EXEC_DOCKER, || docker.exec()),
+            Err(error) => Contender::missing(EXEC_DOCKER, error),
+        },
+    ];
+    let rows = take_turns(options.rounds(), contenders)?;
+    ours.block_on(async |_| Ok(sandbox.destroy().await?))?;
+    let table = Table { title: "'true' in a running sandbox".into(), rows };
+    print::timings(&table, &[("bare", EXEC_BARE), ("docker", EXEC_DOCKER)]);
+    report.timings.push(table);
+    Ok(())
+}
+
+fn host_program(name: &'static str, program: &str, arguments: &[&str]) -> Contender<'static> {
+    match program::find(program) {
+        Ok(path) => {
+            let mut command = Command::new(path);
+            command.args(arguments);
+            Contender::new(name, move || program::time(&mut command))
+        }
+        Err(error) => Contender::missing(name, error),
+    }
+}

@@ -1,0 +1,59 @@
+//! What is measured: a file for each table.
+
+pub mod names;
+
+mod agent;
+mod density;
+mod exec;
+mod rate;
+mod stages;
+mod streaming;
+mod whole;
+
+use anyhow::Result;
+
+use crate::options::{Options, SectionName};
+use crate::print;
+use crate::report::Report;
+use crate::scratch::Scratch;
+
+/// Measures and prints everything that is wanted.
+pub fn run_all(options: &Options, report: &mut Report) -> Result<()> {
+    print::machine(&report.machine);
+    let dir = &Scratch::make()?;
+    if options.wants(SectionName::Whole) || options.wants(SectionName::Exec) {
+        with_competitors(options, report, dir)?;
+    }
+    if options.wants(SectionName::Stages) {
+        stages::measure(options, report, dir)?;
+    }
+    if options.wants(SectionName::Rate) {
+        rate::measure(options, report, dir)?;
+    }
+    if options.wants(SectionName::Density) {
+        density::measure(options, report, dir)?;
+    }
+    if options.wants(SectionName::Streaming) {
+        streaming::measure(options, report, dir)?;
+    }
+    if options.wants(SectionName::Agent) {
+        agent::measure(report, dir)?;
+    }
+    Ok(())
+}
+
+/// The sections that need the others: their engine is started once, and is gone before we measure memory.
+fn with_competitors(options: &Options, report: &mut Report, dir: &Scratch) -> Result<()> {
+    let rootfs = crate::competitors::rootfs::make(dir.disk());
+    let docker = match &rootfs {
+        Ok(rootfs) => crate::competitors::docker::Docker::start(dir.disk(), rootfs),
+        Err(error) => Err(anyhow::anyhow!("{error:#}")),
+    };
+    if options.wants(SectionName::Whole) {
+        whole::measure(options, report, dir, &rootfs, &docker)?;
+    }
+    if options.wants(SectionName::Exec) {
+        exec::measure(options, report, dir, &rootfs, &docker)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Open files, pipes, terminals, watches: what a sandbox can exhaust, and what it must not take from others.
+
+use std::fs::File;
+use std::process::Command;
+
+use crate::for_everybody;
+
+/// Opens things until it is refused and says how many it got and why no more; the process ends with them.
+fn exhaust(open: &str, limit: usize) -> String {
+    format!(
+        "
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+def check(fd):
+    if fd < 0: raise OSError(ctypes.get_errno(), '')
+    return fd
+count = 0
+try:
+    while count < {limit}:
+        {open}
+        count += 1
+    print('all', count)
+except OSError as error:
+    print(errno.errorcode[error.errno], count)"
+    )
+}
+
+/// What the host must still be able to do while and after a sandbox has exhausted its own.
+fn host_is_well() {
+    File::open("/dev/null").unwrap();
+    let check = "import os, ctypes; os.openpty(); os.pipe(); assert ctypes.CDLL(None).inotify_init() >= 0";
+    let status = Command::new("/usr/bin/python3").args(["-c", check]).status().unwrap();
+    assert!(status.success(), "the host cannot open a terminal, a pipe or a watch");
+}
+
+#[track_caller]
+fn refused(open: &str, reasons: &[&str]) {
+    for_everybody(|sloplet| {
+        let flood = exhaust(open, 1_000_000);
+        // The sandbox starts another program and the agent serves it, after the flood.
+        let script = "python3 -c \"$0\" && echo and after && sleep 0.2";
+        let running = sloplet.invoke_run(&[], &["sh", "-c", script, &flood]).start();
+        host_is_well();
+        let ended = running.finish().expect_code(0);
+        let out = ended.out();
+        let (first, rest) = out.split_once('\n').unwrap();
+        assert!(reasons.contains(&first.split(' ').next().unwrap()), "{}: {ended}", sloplet.name);
+        assert_eq!(rest, "and after\n", "{ended}");
+        host_is_well();
+        let some = sloplet.python(&[], &exhaust(open, 20)).expect_code(0);
+        assert_eq!(some.word(), "all 20", "{some}");
+    });
+}
+
+#[test]
+fn open_files() {
+    refused("os.open('/dev/null', 0)", &["EMFILE"]);
+}
+
+#[test]
+fn pipes() {
+    refused("os.pipe()", &["EMFILE", "ENFILE"]);
+}
+
+#[test]
+fn full_pipes_are_charged_to_the_sandbox() {
+    // Each holds 64 KiB: bounded by the descriptors, the kernel's share for each user, or the memory limit.
+    for_everybody(|sloplet| {
+        let flood = exhaust("r, w = os.pipe(); os.set_blocking(w, False); os.write(w, b'x' * 65536)", 100_000);
+        let ended = sloplet.python(&["--memory", "64MiB"], &flood);
+        let bounded = ended.code == 137 && ended.stderr.contains("(--memory)") || ended.out().starts_with('E');
+        assert!(bounded, "{}: {ended}", sloplet.name);
+        host_is_well();
+    });
+}
+
+#[test]
+fn terminals() {
+    refused("os.openpty()", &["ENOSPC", "EMFILE"]);
+}
+
+#[test]
+fn watches() {
+    refused("check(libc.inotify_init())", &["EMFILE"]);
+}
+
+#[test]
+fn sockets() {
+    refused("import socket; socket.socketpair()[0].detach()", &["EMFILE", "ENOBUFS"]);
+}
