@@ -38,7 +38,7 @@ use crate::report::Report;
 fn main() -> ExitCode {
     match std::env::args_os().nth(1) {
         // Before anything else: a spawner must stay small and single-threaded.
-        Some(word) if word == sloplet_spawner::handle::SUBCOMMAND => {
+        Some(word) if word == sloplet_spawner::launcher::SUBCOMMAND => {
             return match std::io::stdin().as_fd().try_clone_to_owned() {
                 Ok(control) => ExitCode::from(sloplet_spawner::server::serve(control) as u8),
                 Err(_) => ExitCode::FAILURE,

@@ -15,12 +15,7 @@ pub fn judge(report: &Report) -> Vec<Target> {
     most("sloplet run ≤ 1.5 × bwrap", over(p50(BINARY), p50(BWRAP)), 1.5, "×");
     most("exec in a running sandbox ≤ 1.5 × a bare spawn", over(p50(EXEC), p50(EXEC_BARE)), 1.5, "×");
     most("an idle sandbox, everything counted, < 2 MiB", value(DENSITY_EACH), 2.0, "MiB");
-    most(
-        "creation with many sandboxes ≤ 1.5 × with few",
-        over(p50(LAST_CREATED), p50(FIRST_CREATED)),
-        1.5,
-        "×",
-    );
+    most("creation with many sandboxes ≤ 1.5 × with few", over(p50(LAST_CREATED), p50(FIRST_CREATED)), 1.5, "×");
     most("private memory of an idle agent < 1 MiB", value(AGENT_PRIVATE), 1.0, "MiB");
     most("streaming in bounded memory: < 16 MiB more at its peak", value(STREAM_GROWTH), 16.0, "MiB");
     let mut least = |promise: &str, measured: Option<f64>, limit: f64, unit: &str| {

@@ -31,7 +31,12 @@ pub fn time(command: &mut Command) -> Result<Duration> {
 
 /// Runs it and returns what it wrote; if it fails, its last words are the error.
 pub fn output(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output().with_context(|| format!("starting {}", name_of(command)))?;
+    let output = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .output()
+        .with_context(|| format!("starting {}", name_of(command)))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{}: {}", name_of(command), said.lines().last().unwrap_or("failed without a word"));

@@ -1,6 +1,5 @@
 //! Memory of an idle agent.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,8 +8,8 @@ use super::names::AGENT_PRIVATE;
 use crate::ours::{self, Ours};
 use crate::print;
 use crate::process_memory;
-use crate::scratch::Scratch;
 use crate::report::{Quantity, Report, Table};
+use crate::scratch::Scratch;
 
 const MIB: f64 = (1 << 20) as f64;
 

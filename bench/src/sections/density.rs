@@ -1,6 +1,5 @@
 //! Many idle sandboxes at once: what each costs, and whether the last ones come slower than the first.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -13,8 +12,8 @@ use crate::options::Options;
 use crate::ours::{self, Ours};
 use crate::print;
 use crate::process_memory::{KernelMemory, of_family, of_kernel};
-use crate::scratch::Scratch;
 use crate::report::{Quantity, Report, Table};
+use crate::scratch::Scratch;
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -70,7 +69,11 @@ pub fn measure(options: &Options, report: &mut Report, dir: &Scratch) -> Result<
         Quantity::new("each: stacks, page tables, per-CPU data", other, "MiB"),
         Quantity::new("each: files in memory", files, "MiB"),
         Quantity::new(DENSITY_EACH, processes + slab + other + files, "MiB"),
-        Quantity::new("each: fall of the machine's available memory", each(before.available() - after.available()), "MiB"),
+        Quantity::new(
+            "each: fall of the machine's available memory",
+            each(before.available() - after.available()),
+            "MiB",
+        ),
         Quantity::new("destroying one", destroyed, "ms"),
     ];
     let table = Table { title: format!("{count} idle sandboxes (noisy if others use the machine)"), rows };

@@ -14,8 +14,8 @@ use crate::measure::{Contender, take_turns};
 use crate::options::Options;
 use crate::ours::{self, Ours};
 use crate::print;
-use crate::scratch::Scratch;
 use crate::report::{Report, Table};
+use crate::scratch::Scratch;
 
 /// Measures and prints it.
 pub fn measure(

@@ -1,6 +1,5 @@
 //! Sandboxes per second: created, used once, destroyed.
 
-use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -12,8 +11,8 @@ use crate::interrupt;
 use crate::options::Options;
 use crate::ours::{self, Ours};
 use crate::print;
-use crate::scratch::Scratch;
 use crate::report::{Quantity, Report, Table};
+use crate::scratch::Scratch;
 
 /// One for each processor of a small machine.
 const SPAWNERS: usize = 2;

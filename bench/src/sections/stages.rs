@@ -1,6 +1,5 @@
 //! The steps of a sandbox's life in the library.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -10,8 +9,8 @@ use crate::measure::Samples;
 use crate::options::Options;
 use crate::ours::{self, Ours};
 use crate::print;
-use crate::scratch::Scratch;
 use crate::report::{Report, Table};
+use crate::scratch::Scratch;
 
 const STAGES: [&str; 5] = ["create → ready", "first exec", "second exec", "ping", "destroy"];
 

@@ -1,7 +1,6 @@
 //! Output of a command, a gigabyte of it.
 
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command as HostCommand, Stdio};
 use std::time::Instant;
 
@@ -14,8 +13,8 @@ use crate::competitors::program;
 use crate::options::Options;
 use crate::ours::{self, Ours};
 use crate::process_memory::{self, forget_peak, resident};
-use crate::scratch::Scratch;
 use crate::report::{Quantity, Report, Table};
+use crate::scratch::Scratch;
 use crate::{interrupt, print};
 
 const BYTES: u64 = 1 << 30;

@@ -14,8 +14,8 @@ use crate::measure::{Contender, take_turns};
 use crate::options::Options;
 use crate::ours::{self, Ours};
 use crate::print;
-use crate::scratch::Scratch;
 use crate::report::{Report, Table};
+use crate::scratch::Scratch;
 
 /// Measures and prints it.
 pub fn measure(
@@ -59,7 +59,6 @@ pub fn measure(
     report.timings.push(table);
     Ok(())
 }
-
 
 fn host_program(name: &'static str, program: &str, arguments: &[&str]) -> Contender<'static> {
     match program::find(program) {

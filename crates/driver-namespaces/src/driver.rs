@@ -10,6 +10,7 @@ use sloplet_engine::{Driver, DriverError, Machine, Pending};
 use sloplet_image::Image;
 use sloplet_policy::{DriverReport, Feature, Isolation, Limits, Spec};
 use sloplet_spawner::handle::Spawner;
+use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
 use sloplet_spawner::protocol::{Privilege, Problem, Setup, Walls};
 use tokio::net::UnixStream;
@@ -19,7 +20,7 @@ use crate::{disk, planning, report, subids};
 
 /// Makes sandboxes out of Linux namespaces.
 pub struct Namespaces {
-    program: PathBuf,
+    launcher: Launcher,
     run_dir: PathBuf,
     data_dir: PathBuf,
     spawners_wanted: usize,
@@ -33,7 +34,7 @@ impl Namespaces {
     /// enough for one sandbox, one for each processor makes the most of a busy host.
     pub fn new(program: &Path, run_dir: &Path, data_dir: &Path, spawners: usize) -> Self {
         Self {
-            program: program.to_owned(),
+            launcher: Launcher::new(program),
             run_dir: run_dir.to_owned(),
             data_dir: data_dir.to_owned(),
             spawners_wanted: spawners.max(1),
@@ -41,6 +42,12 @@ impl Namespaces {
             turn: AtomicUsize::new(0),
             report: OnceLock::new(),
         }
+    }
+
+    /// Uses a forked spawner before any other.
+    pub fn with_forked(self, forked: Forked) -> Self {
+        self.launcher.first(forked);
+        self
     }
 
     /// The spawner whose turn it is; started if need be.
@@ -58,7 +65,7 @@ impl Namespaces {
             return Ok(spawner.clone());
         }
         let setup = Setup { run_dir: self.run_dir.display().to_string(), privilege, walls: Walls::Container };
-        let spawner = Spawner::start(&self.program, &setup)?;
+        let spawner = Spawner::start(&self.launcher, &setup)?;
         spawners.push(spawner.clone());
         Ok(spawner)
     }

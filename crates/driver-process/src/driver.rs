@@ -8,6 +8,7 @@ use sloplet_engine::{Driver, DriverError, Machine, Pending};
 use sloplet_image::Image;
 use sloplet_policy::{DriverReport, Isolation, Spec};
 use sloplet_spawner::handle::Spawner;
+use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
 use sloplet_spawner::protocol::{Privilege, Problem, Setup, Walls};
 use tokio::net::UnixStream;
@@ -18,7 +19,7 @@ use crate::{planning, report};
 
 /// Makes sandboxes out of confined process trees.
 pub struct ProcessDriver {
-    program: PathBuf,
+    launcher: Launcher,
     run_dir: PathBuf,
     spawner: Mutex<Option<Spawner>>,
     report: OnceLock<DriverReport>,
@@ -28,11 +29,17 @@ impl ProcessDriver {
     /// A driver that starts `program` (a binary with the spawner's subcommand) as a spawner.
     pub fn new(program: &Path, run_dir: &Path) -> Self {
         Self {
-            program: program.to_owned(),
+            launcher: Launcher::new(program),
             run_dir: run_dir.to_owned(),
             spawner: Mutex::default(),
             report: OnceLock::new(),
         }
+    }
+
+    /// Uses a forked spawner before any other.
+    pub fn with_forked(self, forked: Forked) -> Self {
+        self.launcher.first(forked);
+        self
     }
 
     /// The spawner; started if need be.
@@ -43,7 +50,7 @@ impl ProcessDriver {
         }
         let privilege = if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::SingleUser };
         let setup = Setup { run_dir: self.run_dir.display().to_string(), privilege, walls: Walls::Process };
-        let spawner = Spawner::start(&self.program, &setup)?;
+        let spawner = Spawner::start(&self.launcher, &setup)?;
         *place = Some(spawner.clone());
         Ok(spawner)
     }

@@ -9,19 +9,23 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::Parser;
-use sloplet_spawner::handle::SUBCOMMAND;
+use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
 
 /// Our own failure, as against the command's.
 const FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
     // Before anything else: a spawner must stay small and single-threaded.
-    if std::env::args_os().nth(1).is_some_and(|word| word == SUBCOMMAND) {
+    let first = std::env::args_os().nth(1);
+    if first.as_deref().is_some_and(|word| word == SUBCOMMAND) {
         return match std::io::stdin().as_fd().try_clone_to_owned() {
             Ok(control) => ExitCode::from(sloplet_spawner::server::serve(control) as u8),
             Err(_) => ExitCode::from(FAILURE),
         };
     }
+    // Starting one sandbox is what most invocations do: its spawner gets going while this process reads its arguments.
+    // Where that fails, one is started in the ordinary way later.
+    let forked = first.filter(|word| word == "run").and_then(|_| Forked::fork().ok());
     let arguments = match cli::Cli::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -29,7 +33,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { FAILURE } else { 0 });
         }
     };
-    match commands::run(arguments) {
+    match commands::run(arguments, forked) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("sloplet: {}", one_line(&error));

@@ -6,17 +6,25 @@ use anyhow::Context;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_driver_process::ProcessDriver;
 use sloplet_engine::{Engine, Places};
+use sloplet_policy::Isolation;
+use sloplet_spawner::launcher::Forked;
 
-/// An engine whose spawners are this very binary.
-pub fn engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
+/// An engine whose spawners are this very binary. A spawner that was forked at the start goes to the wall that is asked
+/// for.
+pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> anyhow::Result<Engine> {
     let mut places = Places::usual();
     if let Some(data) = data {
         places.data = std::path::absolute(data).context("finding the data folder")?;
     }
     // The link, not its target: it names this binary even after the file was replaced by an upgrade.
     let program = PathBuf::from("/proc/self/exe");
-    let namespaces = Namespaces::new(&program, &places.run, &places.data, 1);
-    let process = ProcessDriver::new(&program, &places.run);
+    let mut namespaces = Namespaces::new(&program, &places.run, &places.data, 1);
+    let mut process = ProcessDriver::new(&program, &places.run);
+    match forked {
+        Some((forked, Isolation::Process)) => process = process.with_forked(forked),
+        Some((forked, _)) => namespaces = namespaces.with_forked(forked),
+        None => {}
+    }
     Ok(Engine::new(places, vec![Box::new(namespaces), Box::new(process)]))
 }
 

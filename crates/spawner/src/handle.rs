@@ -2,22 +2,17 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
-use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use crate::launcher::{Launcher, Process};
 use crate::plan::Plan;
 use crate::protocol::{Command, Problem, Report, Setup, receive, send};
-
-/// The hidden subcommand that makes the binary a spawner; its conversation is on standard input.
-pub const SUBCOMMAND: &str = "__spawner";
 
 /// A running spawner. When the last handle is dropped, it destroys its tied sandboxes and ends.
 #[derive(Debug, Clone)]
@@ -28,7 +23,7 @@ struct Inner {
     socket: Arc<UnixStream>,
     state: Arc<Mutex<State>>,
     listener: AbortHandle,
-    process: Mutex<Child>,
+    process: Mutex<Process>,
 }
 
 impl Drop for Inner {
@@ -68,23 +63,11 @@ pub struct Gone {
 }
 
 impl Spawner {
-    /// Starts `program` (this very binary) as a spawner. Returns at once; if it cannot work, the first command says so.
-    pub fn start(program: &Path, setup: &Setup) -> Result<Self, Problem> {
+    /// Starts a spawner. Returns at once; if it cannot work, the first command says so.
+    pub fn start(launcher: &Launcher, setup: &Setup) -> Result<Self, Problem> {
         let step = "start the spawner";
-        let flags = SocketFlags::CLOEXEC;
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .map_err(|error| Problem::new(step, error))?;
+        let (ours, process) = launcher.launch()?;
         rustix::io::ioctl_fionbio(&ours, true).map_err(|error| Problem::new(step, error))?;
-        let process = std::process::Command::new(program)
-            .arg(SUBCOMMAND)
-            .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-            .current_dir("/")
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| Problem::new(format!("{step} {}", program.display()), error))?;
         send(&ours, setup, &[]).map_err(|error| Problem::new(step, error))?;
         // Tokio knows no packet sockets; as a stream socket it only waits for readiness, the packets are ours.
         let socket = UnixStream::from_std(ours.into()).map_err(|error| Problem::new(step, error))?;
@@ -105,7 +88,7 @@ impl Spawner {
         if let Some(inner) = Arc::into_inner(self.0) {
             // The aborted listener lets go of the socket only when it is polled again, which may be never: shut it.
             let _ = rustix::net::shutdown(&*inner.socket, rustix::net::Shutdown::Both);
-            let _ = inner.process.lock().unwrap_or_else(PoisonError::into_inner).wait();
+            inner.process.lock().unwrap_or_else(PoisonError::into_inner).wait();
         }
     }
 

@@ -6,7 +6,7 @@
 //! exec.
 //!
 //! On the engine's side:
-//! - [`handle`]: starting a spawner and talking to it.
+//! - [`launcher`]: starting a spawner. [`handle`]: talking to it.
 //! - [`protocol`], [`plan`]: what is said.
 //!
 //! In the spawner:
@@ -25,6 +25,7 @@ pub mod cgroup;
 pub mod container;
 pub mod handle;
 pub mod idmap;
+pub mod launcher;
 pub mod lease;
 pub mod network;
 pub mod owner;

@@ -131,6 +131,21 @@ impl SingleThreaded {
         Ok(())
     }
 
+    /// Overwrites the environment that this process was started with, so that its memory does not hold it any more.
+    pub fn erase_environment(&self) {
+        // SAFETY: `environ` is an array of pointers to C strings that ends with a null pointer, or null itself; the
+        // strings of a process's start are writable memory. There is no other thread that could read or change either.
+        unsafe {
+            let mut variable = environ;
+            while !variable.is_null() && !(*variable).is_null() {
+                let length = libc::strlen(*variable);
+                std::ptr::write_bytes(*variable, 0, length);
+                variable = variable.add(1);
+            }
+            libc::clearenv();
+        }
+    }
+
     /// Closes every descriptor from 3 on except those in `keep`. Meant for a freshly forked child that never returns to
     /// the code whose descriptors these were: their owners in memory must not be dropped afterwards.
     pub fn close_all_but(&self, keep: &[i32]) -> io::Result<()> {
@@ -154,6 +169,11 @@ impl SingleThreaded {
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` takes no pointers and does not return.
     unsafe { libc::_exit(code) }
+}
+
+unsafe extern "C" {
+    /// The C library's list of variables.
+    static mut environ: *mut *mut libc::c_char;
 }
 
 /// The kernel's `struct clone_args`, as of Linux 5.7.

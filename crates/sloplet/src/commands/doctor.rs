@@ -8,7 +8,7 @@ use sloplet_policy::{DriverReport, Enforcement, Spec};
 use crate::{setup, terminal};
 
 pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
-    let engine = setup::engine(data)?;
+    let engine = setup::engine(data, None)?;
     let mut reports = engine.reports();
     let runtime = setup::runtime()?;
     for report in &mut reports {

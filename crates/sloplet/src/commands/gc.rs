@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::setup;
 
 pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
-    let engine = setup::engine(data)?;
+    let engine = setup::engine(data, None)?;
     let removed = engine.collect()?;
     let images = engine.images()?.gc()?;
     if json {

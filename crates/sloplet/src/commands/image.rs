@@ -13,7 +13,7 @@ use crate::cli::Image as Command;
 use crate::{setup, terminal};
 
 pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
-    let engine = setup::engine(data)?;
+    let engine = setup::engine(data, None)?;
     let store = engine.images()?;
     let line = ProgressLine::new();
     let progress = |step: Progress| line.show(&step);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::bail;
 use sloplet_client::ClientError;
 use sloplet_engine::{End, Engine, Sandbox};
+use sloplet_spawner::launcher::Forked;
 use sloplet_wire::{ErrorCode, Exit};
 
 use crate::cli::Run;
@@ -34,12 +35,12 @@ struct Outcome {
     interrupted: bool,
 }
 
-pub fn run(data: Option<PathBuf>, options: Run) -> anyhow::Result<u8> {
+pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyhow::Result<u8> {
     if options.command.is_empty() {
         bail!("no command was given: add one after '--', like 'sloplet run -- python3 -V'");
     }
     let spec = spec::from_options(&options)?;
-    let engine = setup::engine(data)?;
+    let engine = setup::engine(data, forked.map(|forked| (forked, options.isolation)))?;
     let code = setup::runtime()?.block_on(run_in(&engine, spec, &options));
     engine.shut_down();
     code

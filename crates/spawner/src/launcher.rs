@@ -1,0 +1,120 @@
+//! Two ways to start a spawner.
+//!
+//! Usually it is a fresh process of the binary with a hidden subcommand: sound in any program, and nothing of the
+//! engine's memory goes along. A program that is about to run one sandbox can do without the cost of an exec: it forks
+//! the spawner as the first thing it does, before it has threads, secrets or much of a memory.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+use sloplet_sys::clone::{Namespaces, Side, SingleThreaded, exit_now};
+
+use crate::protocol::{During, Problem};
+use crate::server;
+
+/// The hidden subcommand that makes the binary a spawner; its conversation is on standard input.
+pub const SUBCOMMAND: &str = "__spawner";
+
+const STEP: &str = "start the spawner";
+
+/// Starts spawners.
+#[derive(Debug)]
+pub struct Launcher {
+    program: PathBuf,
+    forked: Mutex<Option<Forked>>,
+}
+
+impl Launcher {
+    /// Starts `program`, a binary with the hidden subcommand.
+    pub fn new(program: &Path) -> Self {
+        Self { program: program.to_owned(), forked: Mutex::new(None) }
+    }
+
+    /// Uses `forked` for the first spawner.
+    pub fn first(&self, forked: Forked) {
+        *self.forked.lock().unwrap_or_else(PoisonError::into_inner) = Some(forked);
+    }
+
+    /// A new spawner, waiting for its set-up.
+    pub(crate) fn launch(&self) -> Result<(OwnedFd, Process), Problem> {
+        if let Some(forked) = self.forked.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok((forked.socket, Process::Forked(forked.pidfd)));
+        }
+        let (ours, theirs) = conversation()?;
+        let process = Command::new(&self.program)
+            .arg(SUBCOMMAND)
+            .env_clear()
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .during(&format!("{STEP} {}", self.program.display()))?;
+        Ok((ours, Process::Program(process)))
+    }
+}
+
+/// A spawner that was forked, not yet set up.
+#[derive(Debug)]
+pub struct Forked {
+    socket: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+impl Forked {
+    /// Forks. Fails if this process has threads already.
+    pub fn fork() -> Result<Self, Problem> {
+        let thread = SingleThreaded::prove().during(STEP)?;
+        let (ours, theirs) = conversation()?;
+        match thread.fork(Namespaces::NONE, None).during(STEP)? {
+            Side::Parent { pidfd, .. } => Ok(Self { socket: ours, pidfd }),
+            Side::Child => {
+                let code = detach(&thread, &theirs).map_or(1, |()| server::serve(theirs));
+                exit_now(code)
+            }
+        }
+    }
+}
+
+/// Lets go of all that belongs to whoever started the program: its streams (a pipe would stay open), its working
+/// directory (it could not be unmounted), its environment (the agent's memory should not hold it).
+fn detach(thread: &SingleThreaded, control: &OwnedFd) -> io::Result<()> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    thread.replace_standard_fds(null.as_fd())?;
+    drop(null); // before it is closed behind its back
+    thread.close_all_but(&[control.as_raw_fd()])?;
+    thread.erase_environment();
+    rustix::process::chdir("/")?;
+    Ok(())
+}
+
+fn conversation() -> Result<(OwnedFd, OwnedFd), Problem> {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).during(STEP)
+}
+
+/// A spawner's process.
+#[derive(Debug)]
+pub(crate) enum Process {
+    Program(Child),
+    Forked(OwnedFd),
+}
+
+impl Process {
+    pub(crate) fn wait(&mut self) {
+        match self {
+            Self::Program(child) => {
+                let _ = child.wait();
+            }
+            Self::Forked(pidfd) => {
+                while matches!(waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
+            }
+        }
+    }
+}
