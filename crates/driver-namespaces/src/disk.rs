@@ -3,13 +3,13 @@
 //! An empty ext4 file system of each size is made once and kept; a sandbox gets a sparse copy of it without a name, which
 //! is freed when the last process that could reach it is gone.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::os::fd::OwnedFd;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{OFlags, SeekFrom, ftruncate, ioctl_ficlone, seek};
+use rustix::fs::{AtFlags, CWD, OFlags, SeekFrom, ftruncate, ioctl_ficlone, linkat, seek};
 use rustix::io::Errno;
 use sloplet_engine::DriverError;
 use sloplet_policy::Limits;
@@ -21,13 +21,7 @@ pub fn provide(data_dir: &Path, limits: &Limits) -> Result<OwnedFd, DriverError>
     let dir = data_dir.join("disks");
     DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|error| failed("make the folder of disks", error))?;
     let template = template(&dir, limits)?;
-    let copy = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(OFlags::TMPFILE.bits() as i32)
-        .open(&dir)
-        .map_err(|error| failed("make a disk", error))?;
+    let copy = nameless(&dir)?;
     if ioctl_ficlone(&copy, &template).is_err() {
         copy_sparse(&template, &copy).map_err(|error| failed("copy an empty disk", error))?;
     }
@@ -40,24 +34,30 @@ fn template(dir: &Path, limits: &Limits) -> Result<File, DriverError> {
     if let Ok(file) = File::open(&path) {
         return Ok(file);
     }
-    let draft = dir.join(format!("draft-{}-{}", std::process::id(), limits.disk.0));
-    let made = format(&draft, limits);
-    let kept = made.and_then(|()| fs::rename(&draft, &path).map_err(|error| failed("keep an empty disk", error)));
-    if kept.is_err() {
-        let _ = fs::remove_file(&draft);
+    // Without a name until it is whole: whoever is killed while making it leaves nothing.
+    let draft = nameless(dir)?;
+    format(&draft, limits)?;
+    let by_fd = format!("/proc/self/fd/{}", draft.as_raw_fd());
+    match linkat(CWD, by_fd, CWD, &path, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(failed("keep an empty disk", error)),
     }
-    kept?;
     File::open(&path).map_err(|error| failed("open an empty disk", error))
 }
 
-fn format(path: &Path, limits: &Limits) -> Result<(), DriverError> {
-    let file = File::create(path).map_err(|error| failed("make a disk", error))?;
-    ftruncate(&file, limits.disk.0).map_err(|error| failed("make a disk", error))?;
+fn nameless(dir: &Path) -> Result<File, DriverError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(OFlags::TMPFILE.bits() as i32);
+    options.open(dir).map_err(|error| failed("make a disk", error))
+}
+
+fn format(file: &File, limits: &Limits) -> Result<(), DriverError> {
+    ftruncate(file, limits.disk.0).map_err(|error| failed("make a disk", error))?;
     let mkfs = find_mkfs().ok_or_else(|| failed("make a disk", "mkfs.ext4 is missing: apt-get install e2fsprogs"))?;
     let output = Command::new(mkfs)
         .args(["-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"])
         .args(["-N", &limits.inodes().to_string()])
-        .arg(path)
+        .arg(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()))
         .stdin(Stdio::null())
         .output()
         .map_err(|error| failed("start mkfs.ext4", error))?;

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
 
 /// Our own failure, as against the command's.
@@ -28,9 +29,13 @@ fn main() -> ExitCode {
     let forked = first.filter(|word| word == "run").and_then(|_| Forked::fork().ok());
     let arguments = match cli::Cli::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => {
+        Err(error) if !error.use_stderr() || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { FAILURE } else { 0 });
+        }
+        Err(error) => {
+            eprintln!("sloplet: {}", usage_error(&error.to_string()));
+            return ExitCode::from(FAILURE);
         }
     };
     match commands::run(arguments, forked) {
@@ -40,6 +45,14 @@ fn main() -> ExitCode {
             ExitCode::from(FAILURE)
         }
     }
+}
+
+/// What was wrong and, if there is one, the tip: on one line, without the usage that follows.
+fn usage_error(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let said: Vec<String> = paragraphs.enumerate().filter(|(n, part)| *n == 0 || part.starts_with("tip:")).map(|(_, part)| part).collect();
+    let said = said.join("; ");
+    terminal::harmless(&format!("{} (see --help)", said.strip_prefix("error: ").unwrap_or(&said)))
 }
 
 /// The whole chain of causes on one line, with nothing in it that could steer a terminal.

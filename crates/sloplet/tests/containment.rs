@@ -8,12 +8,15 @@ mod probes;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Host, Sloplet};
-use probes::{Probes, problems};
+use rustix::fs::FileType;
+
+use probes::{Probes, bare_root, problems};
 
 /// All of them but `kill_all`, which kills the prober, too, and what host_image.rs looks for.
 const PROBES: [&str; 29] = [
@@ -48,6 +51,22 @@ const PROBES: [&str; 29] = [
     "sweep",
 ];
 
+/// Kinds of sandboxes, by options of `run`: the host's image as an ordinary user and as root inside (which it has only in
+/// sandboxes of root), and another image as both.
+fn kinds(host: &Host, sloplet: &Sloplet) -> Vec<Vec<String>> {
+    let image = host.dir().join(sloplet.name).join("bare");
+    bare_root(&image);
+    let image = image.to_str().unwrap();
+    let mut kinds = vec![vec!["--user", "user"]];
+    if sloplet.account.is_none() {
+        kinds.push(vec!["--user", "root"]);
+    }
+    for user in ["user", "root"] {
+        kinds.push(vec!["--user", user, "--image", image, "--mount", "/usr:/usr:ro"]);
+    }
+    kinds.into_iter().map(|options| options.into_iter().map(str::to_owned).collect()).collect()
+}
+
 fn assert_contained(host: &Host, sloplet: &Sloplet) {
     let mut probes = Probes::plant(host, sloplet);
     let sweep = host.dir().join("sweep");
@@ -55,23 +74,22 @@ fn assert_contained(host: &Host, sloplet: &Sloplet) {
     fs::write(sweep.join("secret"), &probes.secret).unwrap();
     probes.set(serde_json::json!({"sweep": [sweep]}));
     let unconfined = probes.on_host(&host.root(), &PROBES);
-    for user in ["user", "root"] {
-        let inside = probes.inside(sloplet, host, &["--user", user], &PROBES);
-        let problems = problems(&unconfined, &inside);
-        assert!(
-            problems.is_empty(),
-            "as {user} inside, sandbox of {}: {} of {} parts:\n{}",
-            sloplet.name,
-            problems.len(),
-            unconfined.len(),
-            problems.join("\n")
-        );
+    let mut all = Vec::new();
+    for options in kinds(host, sloplet) {
+        let inside = probes.inside(sloplet, host, &words(&options), &PROBES);
+        let found = problems(&unconfined, &inside);
+        all.extend(found.into_iter().map(|problem| format!("run {}: {problem}", options.join(" "))));
         assert!(probes.host_process_is_alive(), "a process of the host died");
         let file = fs::read_to_string(probes.dir.join("read-only")).unwrap();
-        assert_eq!(file, "may be read, must not be changed", "as {user} inside");
+        assert_eq!(file, "may be read, must not be changed", "run {}", options.join(" "));
     }
+    assert!(all.is_empty(), "sandbox of {}: {} problems:\n{}", sloplet.name, all.len(), all.join("\n"));
     let conclusive = unconfined.values().filter(|verdict| verdict.did == Some(true)).count();
     assert!(conclusive > 150, "only {conclusive} attempts work on this host: too few to tell anything");
+}
+
+fn words(options: &[String]) -> Vec<&str> {
+    options.iter().map(String::as_str).collect()
 }
 
 #[test]
@@ -97,16 +115,18 @@ fn kill_all_ends_inside() {
             .spawn()
             .unwrap();
         let path = format!("/proc/{}/status", victim.id());
-        wait_until("the victim is another user", || fs::metadata(&path).is_ok_and(|status| status.uid() == 61_234));
+        wait_until("the victim is another user", || {
+            fs::read_to_string(&path).is_ok_and(|status| field(&status, "Uid:").trim().starts_with("61234"))
+        });
         let unconfined = probes.on_host(&host.root(), &["kill_all"]);
         assert!(unconfined.values().all(|verdict| verdict.did == Some(true)), "inconclusive: {unconfined:?}");
         let status = victim.wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "inconclusive: {status}");
-        for user in ["user", "root"] {
-            let ended = probes.run_inside(&sloplet, &host, &["--user", user], &["kill_all"]);
+        assert_eq!(status.signal(), Some(9), "inconclusive: {status}");
+        for options in kinds(&host, &sloplet) {
+            let ended = probes.run_inside(&sloplet, &host, &words(&options), &["kill_all"]);
             // The prober's parent dies of it, its own sandbox's agent does not: that one reports the death.
             assert_eq!(ended.code, 137, "{ended}");
-            assert!(probes.host_process_is_alive(), "as {user} inside, sandbox of {}", sloplet.name);
+            assert!(probes.host_process_is_alive(), "{ended}");
         }
     }
 }
@@ -119,6 +139,7 @@ fn a_script_cannot_run_the_agents_own_program() {
     let dir = host.dir().join("scripts");
     fs::create_dir(&dir).unwrap();
     let script = dir.join("script");
+    let sandboxes = [host.root(), host.user()].map(|sloplet| (sloplet.clone(), kinds(&host, &sloplet)));
     for interpreter in ["/proc/self/exe", "/proc/thread-self/exe", "/proc/1/exe"] {
         fs::write(&script, format!("#!{interpreter}\n")).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
@@ -134,11 +155,12 @@ fn a_script_cannot_run_the_agents_own_program() {
         let _removed = Removed(installed.clone());
         for binary in [host.binary(), &installed] {
             let before = fingerprint(binary);
-            for sloplet in [host.root(), host.user()] {
-                for user in ["user", "root"] {
+            for (sloplet, kinds) in &sandboxes {
+                for options in kinds {
                     let mount = format!("{}:/scripts:ro", dir.display());
-                    let words = [binary.to_str().unwrap(), "run", "--user", user, "--mount", &mount, "--", "/scripts/script"];
-                    let ended = sloplet.other_program(&words).finish().expect_code(126);
+                    let start = [binary.to_str().unwrap(), "run", "--mount", &mount];
+                    let all = [&start, words(options).as_slice(), &["--", "/scripts/script"]].concat();
+                    let ended = sloplet.other_program(&all).finish().expect_code(126);
                     assert_eq!(ended.stdout, b"", "{ended}");
                     assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
                     assert!(!ended.stderr.contains("Usage"), "{ended}");
@@ -153,6 +175,7 @@ fn a_script_cannot_run_the_agents_own_program() {
 #[test]
 fn a_descriptor_of_the_agent_is_no_way_out() {
     let host = Host::shared();
+    let sandboxes = [host.root(), host.user()].map(|sloplet| (sloplet.clone(), kinds(&host, &sloplet)));
     let canary = host.dir().join("canary");
     fs::write(&canary, "of the host").unwrap();
     let up = format!("{}{}", "../".repeat(30), canary.to_str().unwrap().trim_start_matches('/'));
@@ -161,10 +184,12 @@ fn a_descriptor_of_the_agent_is_no_way_out() {
     let attempt = format!("cat {up} || cat {relative}");
     let unconfined = host.root().other_program(&["sh", "-c", &format!("exec 7</; cd /proc/self/fd/7 && {attempt}")]).finish();
     assert_eq!(unconfined.out(), "of the host", "inconclusive: {unconfined}");
-    for sloplet in [host.root(), host.user()] {
+    for (sloplet, kinds) in &sandboxes {
+        let strongest = words(kinds.last().unwrap()); // root inside
         for fd in (3..16).chain([100, 1000]) {
             for folder in [format!("/proc/self/fd/{fd}"), format!("/proc/1/fd/{fd}")] {
-                let ended = sloplet.run(&["--user", "root", "--workdir", &folder], &["sh", "-c", &attempt]);
+                let options = [strongest.as_slice(), &["--workdir", &folder]].concat();
+                let ended = sloplet.run(&options, &["sh", "-c", &attempt]);
                 assert!(!ended.out().contains("of the host"), "{ended}");
                 assert_ne!(ended.code, 0, "{ended}");
             }
@@ -179,19 +204,22 @@ fn capabilities_and_filters_are_as_the_profile_says() {
     let root_inside: u64 = [0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 31].iter().map(|bit| 1u64 << bit).sum();
     for sloplet in [host.root(), host.user()] {
         let probes = Probes::plant(&host, &sloplet);
-        for user in ["user", "root"] {
-            let verdicts = probes.inside(&sloplet, &host, &["--user", user], &["privileges"]);
+        for options in kinds(&host, &sloplet) {
+            let verdicts = probes.inside(&sloplet, &host, &words(&options), &["privileges"]);
             let status: serde_json::Value = serde_json::from_str(&verdicts.values().next().unwrap().saw).unwrap();
+            let (is_root, only_user) = (options[1] == "root", sloplet.account.is_some() && options.len() == 2);
             let field = |name: &str| status[name].as_str().unwrap().to_owned();
             let set = |name: &str| u64::from_str_radix(&field(name), 16).unwrap();
-            let expected = if user == "root" { root_inside } else { 0 };
-            assert_eq!(set("CapEff"), expected, "{status:#}");
-            assert_eq!(set("CapPrm"), expected, "{status:#}");
-            assert_eq!(set("CapBnd"), root_inside, "{status:#}");
-            assert_eq!((set("CapInh"), set("CapAmb")), (0, 0), "{status:#}");
-            assert_eq!(field("Seccomp"), "2", "{status:#}");
-            let ids = if user == "root" { "0\t0\t0\t0" } else { "1000\t1000\t1000\t1000" };
-            assert_eq!((field("Uid").as_str(), field("Gid").as_str()), (ids, ids), "{status:#}");
+            let expected = if is_root { root_inside } else { 0 };
+            assert_eq!(set("CapEff"), expected, "{options:?} {status:#}");
+            assert_eq!(set("CapPrm"), expected, "{options:?} {status:#}");
+            assert_eq!(set("CapBnd"), if only_user { 0 } else { root_inside }, "{options:?} {status:#}");
+            assert_eq!((set("CapInh"), set("CapAmb")), (0, 0), "{options:?} {status:#}");
+            assert_eq!(field("Seccomp"), "2", "{options:?} {status:#}");
+            // Who can become nobody else needs no new privileges; with others there, sudo is to work.
+            assert_eq!(field("NoNewPrivs") == "1", only_user, "{options:?} {status:#}");
+            let ids = if is_root { "0\t0\t0\t0" } else { "1000\t1000\t1000\t1000" };
+            assert_eq!((field("Uid").as_str(), field("Gid").as_str()), (ids, ids), "{options:?} {status:#}");
         }
     }
 }
@@ -213,7 +241,9 @@ print(os.getresuid(), flush=True)
 marker = \"{marker}\"
 time.sleep(60)'"
         );
-        let mut running = sloplet.invoke_run(&["--user", "root"], &["sh", "-c", &script]).unread_stdout().start();
+        let kinds = kinds(&host, &sloplet);
+        let as_root = words(kinds.last().unwrap());
+        let mut running = sloplet.invoke_run(&as_root, &["sh", "-c", &script]).unread_stdout().start();
         let mut line = String::new();
         let stdout = running.stdout.as_mut().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
@@ -226,7 +256,7 @@ time.sleep(60)'"
             match &sloplet.account {
                 // A range of ids that nobody has.
                 None => assert!(uid >= 65_536 && !has_name(uid), "{status}"),
-                Some(account) => assert!(uid == account.uid || (2_000_000..2_065_536).contains(&uid), "{status}"),
+                Some(account) => assert!(uid == account.uid || uid >= 65_536 && !has_name(uid), "{status}"),
             }
         }
         running.signal(rustix::process::Signal::TERM);
@@ -234,7 +264,7 @@ time.sleep(60)'"
     }
 }
 
-/// What root inside makes in a writable mount belongs to the mount's owner; set-user-ID bits and devices there are void.
+/// What is made in a writable mount belongs to the mount's owner (or to nobody); there are no devices in it.
 #[test]
 fn a_writable_mount_gives_nothing_away() {
     let host = Host::shared();
@@ -242,29 +272,61 @@ fn a_writable_mount_gives_nothing_away() {
         let shared = sloplet.folder("shared");
         let (uid, gid) = sloplet.account.as_ref().map_or((0, 0), |account| (account.uid, account.gid));
         let mount = format!("{}:/shared:rw", shared.display());
-        let script = "cd /shared; echo made > plain; cp /usr/bin/id program; chmod 6755 program; mknod disk b 8 0; \
-                      mknod null c 1 3; ln -s /etc/shadow link; mkfifo fifo; ls -ln; ./program -u; exit 0";
-        for user in ["user", "root"] {
-            let ended = sloplet.run(&["--mount", &mount, "--user", user], &["sh", "-c", script]).expect_code(0);
-            let mut names = Vec::new();
-            for entry in fs::read_dir(&shared).unwrap() {
-                let (entry, path) = (entry.as_ref().unwrap(), entry.as_ref().unwrap().path());
-                let meta = fs::symlink_metadata(&path).unwrap();
-                names.push(entry.file_name().into_string().unwrap());
-                let kind = rustix::fs::FileType::from_raw_mode(meta.mode());
-                assert!(!matches!(kind, rustix::fs::FileType::BlockDevice | rustix::fs::FileType::CharacterDevice), "{path:?}: {ended}");
-                let own = (meta.uid(), meta.gid());
-                let of_range = sloplet.account.is_some() && meta.uid() >= 2_000_000;
-                assert!(own == (uid, gid) || of_range, "{path:?} belongs to {own:?}: {ended}");
-                if sloplet.account.is_none() {
-                    // A set-user-ID file of the host's root, made from inside, would be a way to become root outside.
-                    assert_eq!(meta.mode() & 0o6000, 0, "{path:?} is {:o}, owner {own:?}: {ended}", meta.mode());
-                }
+        let script = "cd /shared && echo made > plain; mknod disk b 8 0; mknod null c 1 3; ln -s /etc/shadow link; mkfifo fifo";
+        for options in kinds(&host, &sloplet) {
+            let options = [words(&options).as_slice(), &["--mount", &mount]].concat();
+            let ended = sloplet.sh(&options, script).expect_code(0);
+            let files = files_of(&shared);
+            assert!(files.iter().any(|(path, _)| path.ends_with("link")), "nothing was written: {ended}");
+            for (path, meta) in files {
+                let kind = FileType::from_raw_mode(meta.mode());
+                assert!(!matches!(kind, FileType::BlockDevice | FileType::CharacterDevice), "{path:?}: {ended}");
+                let of_owner = (meta.uid(), meta.gid()) == (uid, gid);
+                let of_nobody = !has_name(meta.uid()) && meta.uid() >= 65_536;
+                assert!(of_owner || of_nobody, "{path:?} belongs to {}:{}: {ended}", meta.uid(), meta.gid());
                 fs::remove_file(&path).unwrap();
             }
-            assert!(names.iter().any(|name| name == "plain"), "nothing was written as {user}: {ended}");
         }
     }
+}
+
+/// A program with the set-user-ID bit that is left in a mount, and belongs to the mount's owner outside, would make that
+/// owner of whoever executes it there.
+#[test]
+fn no_set_id_program_is_left_in_a_writable_mount() {
+    let host = Host::shared();
+    let ways = [
+        "cp /usr/bin/id program && chmod 6755 program",
+        "python3 -c 'import os; os.umask(0); os.open(\"program\", os.O_CREAT | os.O_WRONLY, 0o6755)'",
+        "python3 -c 'import os; os.umask(0); os.mknod(\"program\", 0o106755)'",
+        "cp /usr/bin/id program && python3 -c 'import os; fd = os.open(\"program\", 0); os.fchmod(fd, 0o6755)'",
+        "cp /usr/bin/id /tmp/id && chmod 6755 /tmp/id && cp -p /tmp/id program",
+        "cp /usr/bin/id /tmp/id && chmod 6755 /tmp/id && tar -C /tmp -cf - id | tar -xpf - && mv id program",
+    ];
+    let mut found = Vec::new();
+    for sloplet in [host.root(), host.user()] {
+        let shared = sloplet.folder("shared");
+        let mount = format!("{}:/shared:rw", shared.display());
+        for options in kinds(&host, &sloplet) {
+            for way in ways {
+                let options = [words(&options).as_slice(), &["--mount", &mount, "--workdir", "/shared"]].concat();
+                sloplet.sh(&options, way);
+                for (path, meta) in files_of(&shared) {
+                    if meta.mode() & 0o6000 != 0 && has_name(meta.uid()) {
+                        let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
+                        found.push(format!("{mode:o} of user {uid}: run {}: {way}", options.join(" ")));
+                    }
+                    fs::remove_file(&path).unwrap();
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "set-user-ID files on the host, made from inside:\n{}", found.join("\n"));
+}
+
+fn files_of(folder: &Path) -> Vec<(PathBuf, fs::Metadata)> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.clone(), fs::symlink_metadata(path).unwrap())).collect()
 }
 
 fn processes_with(marker: &str) -> Vec<String> {

@@ -1,19 +1,18 @@
 //! Who owns what on the host, and the clean-up after owners that died.
 //!
-//! A spawner is an *owner*: a folder `<run dir>/<owner>` with a `lock` that it holds as long as it lives, and a
-//! `cgroups` file that names the folders in which it makes groups. Everything it makes carries its name: control groups
+//! A spawner is an *owner*: a folder `<run dir>/<owner>` with a `lock` that it holds as long as it lives, and that names
+//! the folders in which it makes control groups. Everything it makes carries its name: control groups
 //! `sloplet-<owner>-<id>`, user id leases. Mounts, namespaces and processes need no record: they live in the sandbox's
 //! own namespaces and die with its PID 1, which dies with its owner. So [`collect`] can remove all that a killed owner
 //! left, and never touches what a live one has.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::mount::{UnmountFlags, unmount};
 
 use crate::cgroup::{self, Cgroups};
 use crate::lease;
@@ -36,23 +35,16 @@ impl Owner {
         private_dir(run_dir)?;
         let name = random_name();
         let dir = run_dir.join(&name);
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&dir)
-            .during("make the owner's folder")?;
-        let lock = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(dir.join(LOCK))
-            .during("make the owner's lock")?;
+        // Held until the lock exists: whoever then sees a folder without a lock knows that its owner is dead.
+        let newborn = File::open(run_dir).during("open the run folder")?;
+        flock(&newborn, FlockOperation::LockShared).during("lock the run folder")?;
+        DirBuilder::new().mode(0o700).create(&dir).during("make the owner's folder")?;
+        let mut lock = File::create_new(dir.join(LOCK)).during("make the owner's lock")?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).during("lock the owner's record")?;
+        drop(newborn);
         let bases: Vec<String> = cgroups.bases().iter().map(|path| path.display().to_string()).collect();
-        fs::write(dir.join(CGROUPS), bases.join("\n")).during("record the owner's cgroups")?;
-        Ok(Self {
-            name,
-            run_dir: run_dir.to_owned(),
-            _lock: lock,
-        })
+        lock.write_all(bases.join("\n").as_bytes()).during("record the owner's cgroups")?;
+        Ok(Self { name, run_dir: run_dir.to_owned(), _lock: lock })
     }
 
     /// Where all owners are.
@@ -70,17 +62,18 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let dir = self.run_dir.join(&self.name);
         release_bases(&dir);
-        // What is mounted there (templates, in the spawner's own mount namespace) would keep its folder.
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let _ = unmount(entry.path(), UnmountFlags::DETACH);
+        let _ = fs::remove_file(dir.join(LOCK));
+        if fs::remove_dir(&dir).is_err() {
+            let _ = fs::remove_dir_all(&dir);
         }
-        let _ = fs::remove_dir_all(dir);
     }
 }
 
 const LOCK: &str = "lock";
-const CGROUPS: &str = "cgroups";
 const GROUP_PREFIX: &str = "sloplet-";
+
+/// The folder within the run folder on which every spawner mounts its templates, unseen by the others.
+pub const TEMPLATES: &str = "templates";
 
 /// What [`collect`] removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,11 +98,11 @@ pub fn collect(run_dir: &Path) -> io::Result<Collected> {
         let Some(name) = dir.file_name().and_then(OsStr::to_str) else {
             continue;
         };
-        if name == lease::DIR {
+        if name == lease::DIR || name == TEMPLATES {
             continue;
         }
         let Some(_lock) = lock_of_dead(&dir)? else { continue };
-        let bases = fs::read_to_string(dir.join(CGROUPS)).unwrap_or_default();
+        let bases = fs::read_to_string(dir.join(LOCK)).unwrap_or_default();
         let prefix = format!("{GROUP_PREFIX}{name}-");
         for base in bases.lines().map(Path::new) {
             for group in fs::read_dir(base).into_iter().flatten().flatten() {
@@ -136,20 +129,23 @@ pub fn is_alive(run_dir: &Path, name: &str) -> bool {
 
 /// The lock of an owner that no longer holds it; `None` while it does (or while another collector is at work).
 fn lock_of_dead(dir: &Path) -> io::Result<Option<File>> {
+    let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let lock = match File::open(dir.join(LOCK)) {
-        Ok(lock) => lock,
-        // Between making its folder and its lock an owner is a few microseconds old; one that died there is not.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let age = fs::metadata(dir)
-                .and_then(|meta| meta.modified())
-                .ok()
-                .and_then(|time| time.elapsed().ok());
-            if age.is_some_and(|age| age.as_secs() > 10) {
-                fs::remove_dir_all(dir)?;
+        Err(error) if absent(&error) => {
+            // Newborn or dead: when nobody is being born, it is dead (or has just removed itself).
+            let births = File::open(dir.parent().unwrap_or(dir))?;
+            flock(&births, FlockOperation::LockExclusive)?;
+            match File::open(dir.join(LOCK)) {
+                Err(error) if absent(&error) => {
+                    return match fs::remove_dir_all(dir) {
+                        Err(error) if !absent(&error) => Err(error),
+                        _ => Ok(None),
+                    };
+                }
+                lock => lock?,
             }
-            return Ok(None);
         }
-        Err(error) => return Err(error),
+        lock => lock?,
     };
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(lock)),
@@ -161,7 +157,7 @@ fn lock_of_dead(dir: &Path) -> io::Result<Option<File>> {
 /// On cgroup v2 the shared parent of all groups is removed by whoever leaves last; on v1 the bases are not ours, and
 /// the kernel refuses because this process is in them.
 fn release_bases(owner_dir: &Path) {
-    for base in fs::read_to_string(owner_dir.join(CGROUPS))
+    for base in fs::read_to_string(owner_dir.join(LOCK))
         .unwrap_or_default()
         .lines()
         .map(Path::new)

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use minicbor::{Decode, Encode};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    SendFlags, recv, recvmsg, sendmsg,
 };
 
 use crate::plan::Plan;
@@ -205,7 +205,9 @@ pub fn send<T: Encode<()>>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>
 
 /// Receives a message and its descriptors; `None` at the end of the conversation.
 pub fn receive<T: for<'b> Decode<'b, ()>>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MAX_MESSAGE];
+    // How long the next packet is: most are short, and clearing a large buffer costs more than asking.
+    let (_, length) = recv(&socket, &mut [0u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC)?;
+    let mut bytes = vec![0; length.clamp(1, MAX_MESSAGE)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = recvmsg(

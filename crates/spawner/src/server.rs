@@ -30,7 +30,7 @@ use crate::container::{self, Materials};
 use crate::idmap;
 use crate::lease::Lease;
 use crate::network::Network;
-use crate::owner::Owner;
+use crate::owner::{Owner, TEMPLATES};
 use crate::plan::{Plan, Wall};
 use crate::privileges::{self, Reach};
 use crate::process;
@@ -99,14 +99,14 @@ impl<'a> Server<'a> {
         let cgroups = Cgroups::detect();
         let run_dir = PathBuf::from(&setup.run_dir);
         let owner = Owner::register(&run_dir, &cgroups)?;
-        let record = run_dir.join(&owner.name);
-        let (devices, masks) = (record.join("dev"), record.join("masks"));
+        let templates = run_dir.join(TEMPLATES);
+        let (devices, masks) = (templates.join("dev"), templates.join("masks"));
         let mut network = Network::default();
         match setup.walls {
             Walls::Container => {
                 enter_own_namespaces(&thread, &setup.privilege)?;
                 for dir in [&devices, &masks] {
-                    fs::create_dir(dir).during("make a template's folder")?;
+                    fs::create_dir_all(dir).during("make a template's folder")?;
                 }
                 container::devices::prepare(&devices, &setup.privilege)?;
                 container::procfs::prepare(&masks)?;

@@ -1,7 +1,7 @@
 //! Control groups of one test: everything it starts is below them.
 //!
 //! - `root`: where root's invocations start.
-//! - `user`: delegated to the ordinary user.
+//! - `user`, `stranger`: each delegated to an ordinary user.
 //! - `plain`: where the ordinary user's invocations start that are to have no delegated groups.
 
 use std::fs;
@@ -18,7 +18,8 @@ pub struct TestGroups {
 }
 
 impl TestGroups {
-    pub fn make(name: &str, uid: u32, gid: u32) -> Self {
+    /// Makes them; `delegated` parts belong to these users.
+    pub fn make(name: &str, delegated: &[(&str, u32)]) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap();
         let v1: Vec<PathBuf> = V1_CONTROLLERS.iter().filter_map(|name| v1_folder(&mounts, &own, name)).collect();
@@ -34,30 +35,19 @@ impl TestGroups {
             if v2 {
                 enable(top);
             }
-            for part in ["root", "user", "plain"] {
+            for part in ["root", "plain"] {
                 fs::create_dir(top.join(part)).unwrap();
             }
-            let user = top.join("user");
-            for file in ["", "tasks", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
-                let path = user.join(file);
-                if path.exists() {
-                    chown(&path, Some(uid), Some(gid)).unwrap();
-                }
-            }
-            if v2 {
-                enable(&user);
-                fs::create_dir(user.join("session")).unwrap();
-                chown(user.join("session"), Some(uid), Some(gid)).unwrap();
-            }
+            delegated.iter().for_each(|(part, uid)| delegate(&top.join(part), *uid, v2));
         }
         groups
     }
 
     /// Files into which a process writes `0` to join.
     pub fn joins(&self, part: &str) -> Vec<PathBuf> {
-        let leaf = if self.v2 && part == "user" { "user/session" } else { part };
         let file = if self.v2 { "cgroup.procs" } else { "tasks" };
-        self.tops.iter().map(|top| top.join(leaf).join(file)).collect()
+        let leaf = |dir: PathBuf| if dir.join(SESSION).exists() { dir.join(SESSION) } else { dir };
+        self.tops.iter().map(|top| leaf(top.join(part)).join(file)).collect()
     }
 
     /// Every group below the test's own: those of sandboxes.
@@ -68,7 +58,7 @@ impl TestGroups {
                 descend(&part, &mut found);
             }
         }
-        found.retain(|path| !path.ends_with("user/session"));
+        found.retain(|path| !path.ends_with(SESSION));
         found
     }
 
@@ -107,6 +97,24 @@ impl TestGroups {
                 }
             }
         }
+    }
+}
+
+/// Version 2: a group that is divided among others cannot hold processes itself.
+const SESSION: &str = "session";
+
+fn delegate(dir: &Path, uid: u32, v2: bool) {
+    fs::create_dir(dir).unwrap();
+    for file in ["", "tasks", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
+        let path = dir.join(file);
+        if path.exists() {
+            chown(&path, Some(uid), Some(uid)).unwrap();
+        }
+    }
+    if v2 {
+        enable(dir);
+        fs::create_dir(dir.join(SESSION)).unwrap();
+        chown(dir.join(SESSION), Some(uid), Some(uid)).unwrap();
     }
 }
 

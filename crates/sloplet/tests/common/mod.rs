@@ -35,6 +35,9 @@ pub use invocation::{Ended, Invocation, Running};
 /// The ordinary user of the tests.
 pub const USER: &str = "sloplet-test";
 
+/// An ordinary user that no table of the host knows, and so without subordinate ids.
+const STRANGER: u32 = 54_321;
+
 /// Whether the thousand-fold runs are to be left out.
 pub fn fast() -> bool {
     std::env::var("SLOPLET_TEST_MODE").is_ok_and(|mode| mode == "fast")
@@ -84,14 +87,14 @@ impl Host {
         let (built, binary) = (Path::new(env!("CARGO_BIN_EXE_sloplet")), dir.join("sloplet"));
         fs::hard_link(built, &binary).or_else(|_| fs::copy(built, &binary).map(drop)).expect("a copy of the binary");
         let user = Account::of_tests();
-        for (name, uid) in [("root", 0), ("user", user.uid)] {
+        for (name, uid) in [("root", 0), ("user", user.uid), ("stranger", STRANGER)] {
             let own = dir.join(name);
             fs::create_dir(&own).unwrap();
             fs::set_permissions(&own, Permissions::from_mode(0o755)).unwrap();
             chown(&own, Some(uid), Some(uid)).unwrap();
         }
         let name = dir.file_name().unwrap().to_str().unwrap();
-        let groups = TestGroups::make(name, user.uid, user.gid);
+        let groups = TestGroups::make(name, &[("user", user.uid), ("stranger", STRANGER)]);
         Self { place: Arc::new(Place { dir, binary, groups, _turn: lock }) }
     }
 
@@ -113,6 +116,12 @@ impl Host {
     /// sloplet as the ordinary user, to whom control groups are delegated.
     pub fn user(&self) -> Sloplet {
         Sloplet::new(&self.place, "user", Some(Account::of_tests()), "user")
+    }
+
+    /// sloplet as an ordinary user without subordinate ids, to whom control groups are delegated.
+    pub fn stranger(&self) -> Sloplet {
+        let account = Account { uid: STRANGER, gid: STRANGER, home: self.place.dir.join("stranger") };
+        Sloplet::new(&self.place, "stranger", Some(account), "stranger")
     }
 
     /// sloplet as the ordinary user without delegated control groups.

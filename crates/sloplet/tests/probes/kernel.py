@@ -61,8 +61,18 @@ def kernel_settings(settings):
     for path in ("/proc/sys/fs/binfmt_misc/register", "/sys/kernel/uevent_helper", "/proc/sysrq-trigger", "/sys/power/state",
                  "/sys/kernel/profiling", "/proc/irq/default_smp_affinity", "/proc/mtrr"):
         part(path, lambda path=path: openable(path, os.O_WRONLY), optional=True)
-    for path in ("/proc/1/oom_score_adj", "/proc/1/attr/current", "/proc/1/sched", "/proc/1/timerslack_ns",
-                 "/proc/1/clear_refs", "/proc/1/coredump_filter", "/proc/1/projid_map"):
+    # World-writable by mode: checked only when something is written.
+    slack = f"/proc/{settings['victim']}/timerslack_ns"
+
+    def same_slack():
+        value = file_text(slack)
+        fd = os.open(slack, os.O_WRONLY)
+        os.write(fd, value)
+        return f"wrote {value}"
+
+    part("/proc/1/timerslack_ns", same_slack, optional=True)
+    for path in ("/proc/1/oom_score_adj", "/proc/1/sched", "/proc/1/clear_refs", "/proc/1/coredump_filter",
+                 "/proc/1/projid_map", "/proc/1/uid_map", "/proc/1/setgroups"):
         real = path.replace("/1/", f"/{settings['victim']}/")
         part(path, lambda path=real: openable(path, os.O_WRONLY), optional="oom_score" not in path)
 

@@ -77,7 +77,8 @@ impl Probes {
         let marker = format!("sloplet-marker-{unique}-{}", owner.name);
         let script = "exec -a \"$0\" python3 -B \"$@\"";
         let program = dir.join("plant.py");
-        let words = ["bash", "-c", script, &marker, program.to_str().unwrap(), &marker, dir.to_str().unwrap(), &secret];
+        let sockets = if uid == 0 { PathBuf::from("/run") } else { owner.folder("sockets") };
+        let words = ["bash", "-c", script, &marker, program.to_str().unwrap(), &marker, sockets.to_str().unwrap(), &secret];
         let environment = owner.other_program(&words).env("SLOPLET_CANARY", &secret);
         let mut plant = environment.input_pipe().unread_stdout().within(Duration::from_secs(600)).start();
         let mut line = String::new();
@@ -238,6 +239,23 @@ fn compile_doors(dir: &Path) -> String {
     let done = done.expect("this test needs the Debian package gcc");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     program.display().to_string()
+}
+
+/// A root file system with nothing of its own but users; the host's `/usr` is to be mounted. Unlike the image `host`, it
+/// has a root user also in sandboxes of an ordinary user.
+pub fn bare_root(at: &Path) {
+    for folder in ["usr", "proc", "dev", "sys", "tmp", "etc", "home/user", "root", "var", "run"] {
+        fs::create_dir_all(at.join(folder)).unwrap();
+    }
+    fs::set_permissions(at.join("tmp"), Permissions::from_mode(0o1777)).unwrap();
+    for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+        if let Ok(target) = fs::read_link(Path::new("/").join(name)) {
+            std::os::unix::fs::symlink(target, at.join(name)).unwrap();
+        }
+    }
+    let users = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\n";
+    fs::write(at.join("etc/passwd"), users).unwrap();
+    fs::write(at.join("etc/group"), "root:x:0:\nuser:x:1000:\n").unwrap();
 }
 
 fn merge(into: &mut Value, from: Value) {

@@ -28,7 +28,7 @@ def main():
     abstract = socket.socket(socket.AF_UNIX)
     abstract.bind("\0" + marker)
     abstract.listen()
-    path = os.path.join("/run" if os.geteuid() == 0 else folder, marker + ".socket")
+    path = os.path.join(folder, marker + ".socket")
     by_path = socket.socket(socket.AF_UNIX)
     by_path.bind(path)
     by_path.listen()

@@ -5,6 +5,7 @@ mod output;
 mod session;
 mod spec;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
     let limits = sandbox.spec().limits.clone();
     let outcome = match session::conduct(&sandbox, options, sweep).await {
         Ok(session) => conclude(sandbox, session).await?,
-        Err(error) => return refused(sandbox, error).await,
+        Err(error) => return refused(sandbox, error, &options.command[0]).await,
     };
     if let Some(captured) = &outcome.captured {
         println!("{}", output::json(&id, &outcome, captured));
@@ -99,15 +100,18 @@ async fn conclude(sandbox: Sandbox, session: session::Session) -> anyhow::Result
 }
 
 /// The command never started.
-async fn refused(sandbox: Sandbox, error: anyhow::Error) -> anyhow::Result<u8> {
+async fn refused(sandbox: Sandbox, error: anyhow::Error, program: &OsStr) -> anyhow::Result<u8> {
     let end = sandbox.destroy().await?;
     if end.timed_out {
         eprintln!("sloplet: the time was over before the command started (--timeout)");
         return Ok(TIMED_OUT);
     }
     let code = match error.downcast_ref::<ClientError>().and_then(ClientError::failure) {
-        Some(failure) if failure.code == ErrorCode::NotFound => NOT_FOUND,
-        Some(failure) if failure.code == ErrorCode::Denied => NOT_EXECUTABLE,
+        // About the program, and not, say, about its user or its working directory.
+        Some(failure) if failure.message.starts_with(&format!("{}: ", program.display())) => match failure.code {
+            ErrorCode::NotFound => NOT_FOUND,
+            _ => NOT_EXECUTABLE,
+        },
         _ => return Err(error),
     };
     eprintln!("sloplet: {}", terminal::harmless(&error.to_string()));
