@@ -49,10 +49,13 @@ fn main() -> ExitCode {
 
 /// What was wrong and, if there is one, the tip: on one line, without the usage that follows.
 fn usage_error(text: &str) -> String {
-    let paragraphs = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
-    let said: Vec<String> = paragraphs.enumerate().filter(|(n, part)| *n == 0 || part.starts_with("tip:")).map(|(_, part)| part).collect();
-    let said = said.join("; ");
-    terminal::harmless(&format!("{} (see --help)", said.strip_prefix("error: ").unwrap_or(&said)))
+    let plain = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (first, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    let mut said = plain(first.strip_prefix("error: ").unwrap_or(first));
+    if let Some(tip) = rest.lines().find_map(|line| line.trim().strip_prefix("tip: ")) {
+        said.push_str(&format!("; {}", plain(tip)));
+    }
+    terminal::harmless(&format!("{said} (see --help)"))
 }
 
 /// The whole chain of causes on one line, with nothing in it that could steer a terminal.

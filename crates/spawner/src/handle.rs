@@ -1,6 +1,7 @@
 //! The engine's end: starting a spawner and talking to it.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -217,6 +218,9 @@ async fn listen(socket: Arc<UnixStream>, state: Arc<Mutex<State>>) {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         match received {
             Ok(Some((report, fds))) => state.handle(report, fds),
+            // A spawner that ended without having read everything resets the connection; the kernel tells that once, and
+            // before what the spawner said last.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             Ok(None) | Err(_) => return state.end(),
         }
     }

@@ -73,6 +73,8 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
     }
     if outcome.end.timed_out {
         eprintln!("sloplet: the time of {} was over: everything inside was killed (--timeout)", limits.timeout);
+    } else if outcome.end.over_disk {
+        eprintln!("sloplet: the disk limit of {} was exceeded: everything inside was killed (--disk)", limits.disk);
     } else if outcome.end.oom_kills > 0 && code != 0 {
         eprintln!("sloplet: the memory limit of {} was reached: the kernel killed a process inside (--memory)", limits.memory);
     }
@@ -83,7 +85,7 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
 async fn conclude(sandbox: Sandbox, session: session::Session) -> anyhow::Result<Outcome> {
     let duration = sandbox.age();
     let end = sandbox.destroy().await?;
-    if session.exit.is_none() && !end.timed_out && !session.interrupted {
+    if session.exit.is_none() && !end.timed_out && !end.over_disk && !session.interrupted {
         match session.lost {
             Some(error) if end.oom_kills == 0 => return Err(error.into()),
             _ => {}
@@ -125,7 +127,7 @@ fn exit_code(outcome: &Outcome) -> u8 {
     match &outcome.exit {
         Some(exit) => exit.shell_code() as u8,
         None if outcome.interrupted => 130,
-        None => 137, // its PID 1 was killed, for want of memory
+        None => 137, // its first process was killed, for want of memory or disk
     }
 }
 

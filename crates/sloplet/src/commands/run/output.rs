@@ -93,6 +93,7 @@ pub fn json(id: &str, outcome: &Outcome, captured: &Captured) -> Value {
         "signal": exit.signal,
         "timed_out": outcome.end.timed_out,
         "oom_kills": outcome.end.oom_kills,
+        "over_disk": outcome.end.over_disk,
         "stdout": String::from_utf8_lossy(&captured.stdout),
         "stderr": String::from_utf8_lossy(&captured.stderr),
         "truncated": outcome.truncated,
