@@ -61,7 +61,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let mut report = Report::new();
     let outcome = sections::run_all(options, &mut report);
     // What was measured before a failure or Ctrl-C is worth seeing.
-    report.targets = targets::judge(&report);
+    report.targets = targets::judge(&report, options.only.is_empty());
     print::targets(&report.targets);
     if let Some(path) = &options.json {
         report.write(path)?;

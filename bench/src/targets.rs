@@ -3,8 +3,8 @@
 use crate::report::{Report, Target};
 use crate::sections::names::*;
 
-/// All targets that the measured sections say something about.
-pub fn judge(report: &Report) -> Vec<Target> {
+/// All targets; those that could not be measured only if `complete`.
+pub fn judge(report: &Report, complete: bool) -> Vec<Target> {
     let p50 = |name| report.p50(name);
     let value = |name| report.value(name);
     let mut all = Vec::new();
@@ -27,7 +27,7 @@ pub fn judge(report: &Report) -> Vec<Target> {
     let wanted = value(PIPE_SPEED).map_or(1.0, |pipe| (0.7 * pipe).min(1.0));
     let promise = format!("streaming ≥ 1 GB/s or 70 % of a plain pipe (here: {wanted:.2} GB/s)");
     least(&promise, value(STREAM_SPEED), wanted, "GB/s");
-    all.retain(|target| target.kept.is_some() || report.timings.len() + report.quantities.len() > 1);
+    all.retain(|target| complete || target.kept.is_some());
     all
 }
 

@@ -1,11 +1,11 @@
 //! From a description to a running sandbox.
 
-use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use sloplet_client::{Agent, ClientError};
-use sloplet_image::{ImageError, Store};
+use sloplet_image::{Image, ImageError, Store};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Spec};
@@ -19,7 +19,11 @@ pub struct Engine {
     places: Places,
     drivers: Vec<Box<dyn Driver>>,
     images: OnceLock<Store>,
+    host: Mutex<Option<(Image, Instant)>>,
 }
+
+/// The image made of the host's own programs.
+const HOST: &str = "host";
 
 /// Why there is no sandbox. Nothing was made, or all of it is removed again.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +73,7 @@ fn unenforceable(missing: &[Capability]) -> String {
 impl Engine {
     /// An engine with these walls.
     pub fn new(places: Places, drivers: Vec<Box<dyn Driver>>) -> Self {
-        Self { places, drivers, images: OnceLock::new() }
+        Self { places, drivers, images: OnceLock::new(), host: Mutex::default() }
     }
 
     /// Where it keeps things.
@@ -103,8 +107,11 @@ impl Engine {
         let driver = self.driver(spec.isolation)?;
         driver.prepare(&spec);
         self.check_mounts(&mut spec)?;
+        if spec.image.contains('/') {
+            self.check_source(Path::new(&spec.image))?;
+        }
         let unenforced = check_features(&spec, &driver.report(), &driver.required())?;
-        let image = self.images()?.resolve(&spec.image)?;
+        let image = self.resolve(&spec.image)?;
         let lease = image.lease()?;
         let id = new_id();
         let machine = driver.create(&id, &spec, &image).await?;
@@ -119,6 +126,23 @@ impl Engine {
                 Err(error)
             }
         }
+    }
+
+    /// Finds an image. Whether the `host` image is still up to date takes some sixty looks at the host's files: once a
+    /// second is enough.
+    fn resolve(&self, name: &str) -> Result<Image, ImageError> {
+        if name != HOST {
+            return self.images()?.resolve(name);
+        }
+        let mut recent = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((image, when)) = &*recent
+            && when.elapsed() < Duration::from_secs(1)
+        {
+            return Ok(image.clone());
+        }
+        let image = self.images()?.resolve(name)?;
+        *recent = Some((image.clone(), Instant::now()));
+        Ok(image)
     }
 
     /// Ends helper processes and waits for them.
@@ -139,13 +163,24 @@ impl Engine {
         if spec.mounts.is_empty() {
             return Ok(());
         }
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        let own = [self.places.data.clone(), self.places.run.clone()];
-        let protected = Protected::for_host(home.as_deref(), &own);
+        let protected = self.protected();
         for mount in &mut spec.mounts {
             mount.from = protected.check(&mount.from)?;
         }
         Ok(())
+    }
+
+    /// Refuses to make an image of a folder that may not be shown inside: that would be showing it.
+    pub fn check_source(&self, source: &Path) -> Result<(), ProtectError> {
+        if source.is_dir() {
+            self.protected().check(source)?;
+        }
+        Ok(())
+    }
+
+    fn protected(&self) -> Protected {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        Protected::for_host(home.as_deref(), &[self.places.data.clone(), self.places.run.clone()])
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Host, Running, Sloplet, rounds};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 #[test]
 fn nothing_is_left_after_many_runs() {
@@ -75,23 +75,22 @@ fn nothing_is_left_after_kill_9_and_one_gc() {
 fn kill_at(mut running: Running, victim: Victim, point: Duration) {
     let started = Instant::now();
     thread::sleep(point);
-    let spawners = |running: &Running| -> Vec<Pid> { running.children("__spawner") };
-    let mut targets = match victim {
-        Victim::Sloplet => Vec::new(),
-        // It may not have been started yet.
-        Victim::Spawner | Victim::Both => loop {
-            let found = spawners(&running);
-            if !found.is_empty() || started.elapsed() > Duration::from_secs(10) || !running.is_running() {
-                break found;
-            }
-            thread::sleep(Duration::from_micros(200));
-        },
-    };
-    if !matches!(victim, Victim::Spawner) {
-        targets.push(running.pid());
+    if matches!(victim, Victim::Sloplet) {
+        running.signal(Signal::KILL);
+        running.finish();
+        return;
     }
-    for pid in targets {
-        let _ = kill_process(pid, Signal::KILL);
+    // The spawner may not have been started yet, and sloplet starts another one if it loses the first before using it.
+    let mut hit = false;
+    while running.is_running() && started.elapsed() < Duration::from_secs(20) {
+        for pid in running.spawners() {
+            let _ = kill_process(pid, Signal::KILL);
+            hit = true;
+        }
+        if hit && matches!(victim, Victim::Both) {
+            running.signal(Signal::KILL);
+        }
+        thread::sleep(Duration::from_micros(200));
     }
     // Without its spawner, sloplet itself must notice and end.
     running.finish();

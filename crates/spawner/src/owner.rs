@@ -2,7 +2,7 @@
 //!
 //! A spawner is an *owner*: a folder `<run dir>/<owner>` with a `lock` that it holds as long as it lives, and that names
 //! the folders in which it makes control groups. Everything it makes carries its name: control groups
-//! `sloplet-<owner>-<id>`, user id leases. Mounts, namespaces and processes need no record: they live in the sandbox's
+//! `sloplet-<owner>-<number>`, user id leases. Mounts, namespaces and processes need no record: they live in the sandbox's
 //! own namespaces and die with its PID 1, which dies with its owner. So [`collect`] can remove all that a killed owner
 //! left, and never touches what a live one has.
 
@@ -52,9 +52,9 @@ impl Owner {
         &self.run_dir
     }
 
-    /// The name of a sandbox's control group.
-    pub fn group_name(&self, id: &str) -> String {
-        format!("{GROUP_PREFIX}{}-{id}", self.name)
+    /// The name of its n-th control group.
+    pub fn group_name(&self, number: u64) -> String {
+        format!("{GROUP_PREFIX}{}-{number}", self.name)
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run");
         let owner = Owner::register(&run, &cgroups_in(dir.path())).unwrap();
-        let group = dir.path().join("cg/sloplet").join(owner.group_name("x"));
+        let group = dir.path().join("cg/sloplet").join(owner.group_name(1));
         fs::create_dir_all(&group).unwrap();
         lease::Lease::take(&run, &owner.name).unwrap().leak_for_test();
         assert_eq!(collect(&run).unwrap(), Collected::default());

@@ -70,8 +70,16 @@ struct Server<'a> {
     events: OwnedFd,
     sandboxes: HashMap<u64, Sandbox>,
     next_token: u64,
+    groups_made: u64,
+    spare: Option<Spare>,
     // Last: everything above is gone when the record goes.
     owner: Owner,
+}
+
+/// What every sandbox needs, made ahead.
+struct Spare {
+    lease: Option<Lease>,
+    group: Group,
 }
 
 /// A living sandbox and what it holds on the host.
@@ -130,6 +138,8 @@ impl<'a> Server<'a> {
             events,
             sandboxes: HashMap::new(),
             next_token: CONTROL + 1,
+            groups_made: 0,
+            spare: None,
             owner,
         })
     }
@@ -139,13 +149,12 @@ impl<'a> Server<'a> {
         let mut ready = Vec::with_capacity(32);
         while engine_alive || !self.sandboxes.is_empty() {
             ready.clear();
-            // Nothing to do at once: get the next network namespace ready meanwhile.
+            // Nothing to do at once: get ready for the next sandbox meanwhile. One says nothing of a next one, two do.
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             match epoll::wait(&self.events, rustix::buffer::spare_capacity(&mut ready), Some(&now)) {
                 Ok(0) => {
-                    if engine_alive && self.walls == Walls::Container {
-                        // A failure here will be told by the next `Create`, which tries again.
-                        let _ = self.network.prepare(&self.thread);
+                    if engine_alive && self.next_token > CONTROL + 2 {
+                        self.prepare_next();
                     }
                     let wait = self.until_next_deadline();
                     match epoll::wait(&self.events, rustix::buffer::spare_capacity(&mut ready), wait.as_ref()) {
@@ -244,8 +253,33 @@ impl<'a> Server<'a> {
 
     /// The engine is gone: so are its sandboxes, except those made to outlive it.
     fn abandon(&mut self) {
-        self.sandboxes.retain(|_, sandbox| sandbox.tied);
+        let (tied, free) = std::mem::take(&mut self.sandboxes).into_iter().partition(|(_, sandbox)| sandbox.tied);
+        self.sandboxes = tied;
+        // What they hold on the host stays with them.
+        std::mem::forget::<HashMap<u64, Sandbox>>(free);
+        self.spare = None;
         self.sandboxes.values_mut().for_each(Sandbox::kill);
+    }
+
+    /// Gets ready what the next sandbox will need whatever it is. Failures will be told by the next `Create`, which tries
+    /// again.
+    fn prepare_next(&mut self) {
+        if self.walls == Walls::Container {
+            let _ = self.network.prepare(&self.thread);
+        }
+        if self.spare.is_none() {
+            self.spare = self.make_spare().ok();
+        }
+    }
+
+    fn make_spare(&mut self) -> Result<Spare, Problem> {
+        let lease = match self.privilege {
+            Privilege::Root => Some(Lease::take(self.owner.run_dir(), &self.owner.name)?),
+            _ => None,
+        };
+        self.groups_made += 1;
+        let group = Group::make(&self.cgroups, &self.owner.group_name(self.groups_made))?;
+        Ok(Spare { lease, group })
     }
 
     fn create(&mut self, id: &str, plan: &Plan, fds: Vec<OwnedFd>) -> Result<(i32, u64), Problem> {
@@ -254,9 +288,9 @@ impl<'a> Server<'a> {
             (Walls::Process, Wall::Process(_)) => {}
             _ => return Err(io::Error::other("this spawner is for another kind of wall")).during("start"),
         }
-        let lease = match self.privilege {
-            Privilege::Root => Some(Lease::take(self.owner.run_dir(), &self.owner.name)?),
-            _ => None,
+        let Spare { lease, mut group } = match self.spare.take() {
+            Some(spare) => spare,
+            None => self.make_spare()?,
         };
         let scratch = match &plan.wall {
             Wall::Container(_) => None,
@@ -276,9 +310,9 @@ impl<'a> Server<'a> {
             cpu_millis: bounds.cpu_millis,
             pids: bounds.pids,
         };
-        let mut group = Group::create(&self.cgroups, &self.owner.group_name(id), limits)?;
-        let started = self.start(plan, fds, &group, lease.as_ref());
-        let (pid, pidfd) = started.inspect_err(|_| group.remove())?;
+        let started = group.limit(limits).and_then(|()| self.start(plan, fds, &group, lease.as_ref()));
+        let (pid, pidfd) = started?;
+        group.started();
         let token = self.next_token;
         self.next_token += 1;
         let watch = epoll::EventData::new_u64(token);

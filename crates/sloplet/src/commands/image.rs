@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::bail;
 use serde_json::{Value, json};
 use sloplet_image::{Image, Progress, PullOptions, build_base};
 use sloplet_policy::ByteSize;
@@ -18,7 +19,10 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
     let line = ProgressLine::new();
     let progress = |step: Progress| line.show(&step);
     let (image, as_json) = match command {
-        Command::Import { source, name, json } => (store.import(&source, name.as_deref(), &progress)?, json),
+        Command::Import { source, name, json } => {
+            engine.check_source(&source)?;
+            (store.import(&source, name.as_deref(), &progress)?, json)
+        }
         Command::Pull { reference, json } => {
             let pull = store.pull(&reference, PullOptions::default(), &progress);
             (setup::runtime()?.block_on(pull)?, json)
@@ -27,6 +31,9 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
         Command::Ls { json } => return list(&store.list()?, json),
         Command::Rm { names } => {
             for name in &names {
+                if name == "host" {
+                    bail!("the image 'host' is this host itself: there is nothing to remove");
+                }
                 store.remove(name)?;
             }
             store.gc()?;

@@ -134,12 +134,13 @@ impl Running {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
-    /// Its children whose command line contains `word`.
-    pub fn children(&self, word: &str) -> Vec<Pid> {
-        let path = format!("/proc/{0}/task/{0}/children", self.pid().as_raw_nonzero());
-        let pids = fs::read_to_string(path).unwrap_or_default();
-        let wanted = |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(word));
-        pids.split_whitespace().filter(wanted).filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+    /// Its spawners: children of the same program.
+    pub fn spawners(&self) -> Vec<Pid> {
+        let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let own = self.pid().as_raw_nonzero().to_string();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        let same = |pid: &&str| program(pid).is_some_and(|exe| Some(exe) == program(&own));
+        children.split_whitespace().filter(same).filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
     }
 
     /// Waits for its end; fails the test if that does not come in time.
@@ -165,6 +166,10 @@ impl Running {
 
     /// `None` if it had to be killed.
     fn wait(&mut self) -> Option<ExitStatus> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            self.over = true;
+            return Some(status);
+        }
         let pidfd = pidfd_open(self.pid(), PidfdFlags::empty()).expect("a pidfd");
         while Instant::now() < self.deadline {
             self.peak_rss_kib = self.peak_rss_kib.max(peak_rss_kib(self.pid()));

@@ -88,12 +88,14 @@ fn traces(place: &Place) -> BTreeSet<String> {
     // Folders of the level `process`, which has no file system of its own.
     for entry in ["/tmp", "/var/tmp"].iter().flat_map(fs::read_dir).flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("sloplet-") && !name.starts_with("sloplet-test") {
+        // Named after the sandbox; others of that beginning are not a sandbox's.
+        if name.strip_prefix("sloplet-").is_some_and(|id| id.len() == 16 && !id.contains('-')) {
             found.insert(format!("folder {}", entry.path().display()));
         }
     }
-    // Kept on purpose: empty disks are made once for each size, and the folder of leases stays.
-    found.retain(|line| !line.contains("/disks/ext4-") && !line.ends_with("/run/uids"));
+    // Kept on purpose: empty disks are made once for each size; the folder of leases and places to mount on stay.
+    let kept = ["/run/uids", "/run/templates", "/run/templates/dev", "/run/templates/masks"];
+    found.retain(|line| !line.contains("/disks/ext4-") && !kept.iter().any(|end| line.ends_with(end)));
     found
 }
 

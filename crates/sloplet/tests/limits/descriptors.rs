@@ -39,9 +39,9 @@ fn host_is_well() {
 fn refused(open: &str, reasons: &[&str]) {
     for_everybody(|sloplet| {
         // It keeps what it got until the host was looked at; then the sandbox must serve another program.
-        let flood = format!("{}\nimport sys; sys.stdout.flush(); open('/told/full', 'w'); input()", exhaust(open, 1_000_000));
+        let flood = format!("{}\nimport sys; sys.stdout.flush(); os.mkdir('/told/full'); sys.stdin.read()", exhaust(open, 1_000_000));
         let told = sloplet.folder("told");
-        let _ = fs::remove_file(told.join("full"));
+        let _ = fs::remove_dir(told.join("full"));
         let mount = format!("{}:/told:rw", told.display());
         let script = "ulimit -n 1000000 2>/dev/null; python3 -c \"$0\" && echo and after";
         let command = ["sh", "-c", script, &flood];

@@ -1,6 +1,6 @@
 //! One sandbox's control group.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -34,54 +34,55 @@ pub struct Group {
 
 #[derive(Debug)]
 enum Version {
-    /// Open `tasks` files: a child that writes `0` into them joins without waiting for RCU, as its parent would have to.
-    One(Vec<File>),
-    /// The open folder, for `CLONE_INTO_CGROUP`.
-    Two(File),
+    /// Version 1. The open `tasks` files are for the child: if it writes `0` into them itself, it joins without waiting
+    /// for RCU, as its parent would have to. The freezer's folder is made when it is needed: most sandboxes are never
+    /// paused, and every hierarchy costs.
+    One { tasks: Vec<File>, freezer: Option<PathBuf> },
+    /// Version 2. The open folder, for `CLONE_INTO_CGROUP`.
+    Two(Option<File>),
+    /// No cgroups here.
     Absent,
 }
 
 impl Group {
-    /// Makes a group with limits. Controllers that this host lacks are skipped: whether that is acceptable was decided
-    /// before (see `best_effort`).
-    pub fn create(cgroups: &Cgroups, name: &str, limits: Limits) -> Result<Self, Problem> {
-        let mut group = Self {
-            dirs: Vec::new(),
-            version: Version::Absent,
-        };
-        group.fill(cgroups, name, limits).inspect_err(|_| group.remove())?;
+    /// Makes a group, without limits yet. Controllers that this host lacks are skipped: whether that is acceptable was
+    /// decided before (see `best_effort`).
+    pub fn make(cgroups: &Cgroups, name: &str) -> Result<Self, Problem> {
+        let mut group = Self { dirs: Vec::new(), version: Version::Absent };
+        group.fill(cgroups, name)?;
         Ok(group)
     }
 
-    fn fill(&mut self, cgroups: &Cgroups, name: &str, limits: Limits) -> Result<(), Problem> {
+    fn fill(&mut self, cgroups: &Cgroups, name: &str) -> Result<(), Problem> {
         match cgroups {
             Cgroups::None(_) => {}
             Cgroups::V1 { bases, .. } => {
                 let mut tasks = Vec::new();
-                for (controller, base) in bases {
+                for (controller, base) in bases.iter().filter(|(controller, _)| **controller != Controller::Freezer) {
                     let dir = base.join(name);
                     fs::create_dir(&dir).during("make a cgroup")?;
                     self.dirs.push((*controller, dir.clone()));
-                    limit_v1(*controller, &dir, limits).during(&format!("set the {} limit", controller.name()))?;
-                    tasks.push(
-                        OpenOptions::new()
-                            .write(true)
-                            .open(dir.join("tasks"))
-                            .during("open cgroup tasks")?,
-                    );
+                    tasks.push(File::options().write(true).open(dir.join("tasks")).during("open cgroup tasks")?);
                 }
-                self.version = Version::One(tasks);
+                let freezer = bases.get(&Controller::Freezer).map(|base| base.join(name));
+                self.version = Version::One { tasks, freezer };
             }
             Cgroups::V2 { base, controllers, .. } => {
                 cgroups.prepare().during("enable cgroup controllers")?;
                 let dir = base.join(name);
                 fs::create_dir(&dir).during("make a cgroup")?;
-                self.dirs.push((Controller::Freezer, dir.clone()));
-                for controller in controllers {
-                    limit_v2(*controller, &dir, limits).during(&format!("set the {} limit", controller.name()))?;
-                }
-                self.version = Version::Two(File::open(&dir).during("open the cgroup")?);
+                self.dirs.extend(controllers.iter().map(|controller| (*controller, dir.clone())));
+                self.version = Version::Two(Some(File::open(&dir).during("open the cgroup")?));
             }
+        }
+        Ok(())
+    }
+
+    /// Sets the limits.
+    pub fn limit(&self, limits: Limits) -> Result<(), Problem> {
+        let set = if matches!(self.version, Version::Two(_)) { limit_v2 } else { limit_v1 };
+        for (controller, dir) in &self.dirs {
+            set(*controller, dir, limits).during(&format!("set the {} limit", controller.name()))?;
         }
         Ok(())
     }
@@ -89,34 +90,37 @@ impl Group {
     /// Version 2: where to fork the child into.
     pub fn fork_into(&self) -> Option<BorrowedFd<'_>> {
         match &self.version {
-            Version::Two(dir) => Some(dir.as_fd()),
+            Version::Two(Some(dir)) => Some(dir.as_fd()),
             _ => None,
         }
     }
 
     /// Version 1: called by the child, joins.
     pub fn join(&self) -> io::Result<()> {
-        let Version::One(tasks) = &self.version else {
-            return Ok(());
-        };
-        tasks.iter().try_for_each(|mut file| file.write_all(b"0"))
+        match &self.version {
+            Version::One { tasks, .. } => tasks.iter().try_for_each(|mut file| file.write_all(b"0")),
+            _ => Ok(()),
+        }
     }
 
-    fn dir(&self, controller: Controller) -> Option<&Path> {
-        match self.version {
-            Version::Two(_) => self.dirs.first(),
-            _ => self.dirs.iter().find(|(c, _)| *c == controller),
+    /// The child has been started: lets go of the descriptors it needed. Thousands of them would slow every later fork.
+    pub fn started(&mut self) {
+        match &mut self.version {
+            Version::One { tasks, .. } => tasks.clear(),
+            Version::Two(dir) => *dir = None,
+            Version::Absent => {}
         }
-        .map(|(_, dir)| dir.as_path())
+    }
+
+    /// The folder that has a controller's files.
+    fn dir(&self, controller: Controller) -> Option<&Path> {
+        self.dirs.iter().find(|(c, _)| *c == controller).map(|(_, dir)| dir.as_path())
     }
 
     /// Freezes or thaws every process and waits until it holds.
-    pub fn freeze(&self, frozen: bool) -> Result<(), Problem> {
-        let step = if frozen {
-            "freeze the sandbox"
-        } else {
-            "thaw the sandbox"
-        };
+    pub fn freeze(&mut self, frozen: bool) -> Result<(), Problem> {
+        let step = if frozen { "freeze the sandbox" } else { "thaw the sandbox" };
+        self.gather_in_freezer().during(step)?;
         let missing = || io::Error::new(io::ErrorKind::Unsupported, "no freezer cgroup on this host");
         let dir = self.dir(Controller::Freezer).ok_or_else(missing).during(step)?;
         let (file, order, state, reached) = match (&self.version, frozen) {
@@ -128,15 +132,43 @@ impl Group {
         fs::write(dir.join(file), order).during(step)?;
         for _ in 0..1000 {
             if fs::read_to_string(dir.join(state)).during(step)?.contains(reached) {
-                return Ok(());
+                // Whoever was forked while the others were gathered is frozen as it comes in.
+                return self.gather_in_freezer().during(step);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "some process did not stop within a second",
-        ))
-        .during(step)
+        let late = "some process did not stop within a second";
+        Err(io::Error::new(io::ErrorKind::TimedOut, late)).during(step)
+    }
+
+    /// Version 1: makes the freezer's group, at the first use, and moves every process there that is not in it yet.
+    fn gather_in_freezer(&mut self) -> io::Result<()> {
+        let Version::One { freezer: Some(freezer), .. } = &self.version else { return Ok(()) };
+        let freezer = freezer.clone();
+        if self.dir(Controller::Freezer).is_none() {
+            fs::create_dir(&freezer)?;
+            self.dirs.push((Controller::Freezer, freezer.clone()));
+        }
+        let Some((_, all)) = self.dirs.first() else { return Ok(()) };
+        let procs = |dir: &Path| fs::read_to_string(dir.join("cgroup.procs"));
+        // Each round moves all that were there; those forked meanwhile by moved ones are in the freezer already.
+        for _ in 0..100 {
+            let inside = procs(&freezer)?;
+            let inside: std::collections::HashSet<&str> = inside.lines().collect();
+            let everybody = procs(all)?;
+            let mut outside = everybody.lines().filter(|pid| !inside.contains(pid)).peekable();
+            if outside.peek().is_none() {
+                return Ok(());
+            }
+            for pid in outside {
+                match fs::write(freezer.join("cgroup.procs"), pid) {
+                    // Gone in the meantime.
+                    Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+                    result => result?,
+                }
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "it forks faster than its processes can be gathered"))
     }
 
     /// Processes killed by the kernel for want of memory.
@@ -144,11 +176,7 @@ impl Group {
         let Some(dir) = self.dir(Controller::Memory) else {
             return 0;
         };
-        let file = if matches!(self.version, Version::Two(_)) {
-            "memory.events"
-        } else {
-            "memory.oom_control"
-        };
+        let file = if matches!(self.version, Version::Two(_)) { "memory.events" } else { "memory.oom_control" };
         let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
         text.lines()
             .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
@@ -157,9 +185,17 @@ impl Group {
 
     /// Removes the group once its processes are dead.
     pub fn remove(&mut self) {
-        for (_, dir) in std::mem::take(&mut self.dirs) {
+        let mut dirs: Vec<PathBuf> = std::mem::take(&mut self.dirs).into_iter().map(|(_, dir)| dir).collect();
+        dirs.dedup(); // on version 2 they are all the same
+        for dir in dirs {
             remove_tree(&dir);
         }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -174,7 +210,7 @@ fn limit_v1(controller: Controller, dir: &Path, limits: Limits) -> io::Result<()
             }
         }
         Controller::Cpu => {
-            fs::write(dir.join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
+            // The period is the kernel's default in a new group.
             fs::write(dir.join("cpu.cfs_quota_us"), quota_us(limits).to_string())
         }
         Controller::Pids => fs::write(dir.join("pids.max"), limits.pids.to_string()),
@@ -256,7 +292,8 @@ mod tests {
             parent,
             controllers,
         };
-        let group = Group::create(&cgroups, "box", LIMITS).unwrap();
+        let mut group = Group::make(&cgroups, "box").unwrap();
+        group.limit(LIMITS).unwrap();
         let read = |file: &str| fs::read_to_string(base.join("box").join(file)).unwrap();
         assert_eq!(read("memory.max"), (1u64 << 30).to_string());
         assert_eq!(read("memory.swap.max"), "0");
@@ -277,7 +314,7 @@ mod tests {
             [(Controller::Pids, dir.path().join("no/such"))].into(),
             Default::default(),
         );
-        let error = Group::create(&Cgroups::V1 { bases, missing }, "box", LIMITS).unwrap_err();
+        let error = Group::make(&Cgroups::V1 { bases, missing }, "box").unwrap_err();
         assert_eq!(error.step, "make a cgroup");
     }
 }
