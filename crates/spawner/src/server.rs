@@ -36,6 +36,10 @@ use crate::privileges::{self, Reach};
 use crate::process;
 use crate::protocol::{Command, During, Privilege, Problem, Report, Setup, Walls, receive, send};
 
+/// How long nothing must have happened before something is made ahead: long enough for the latest child to build its
+/// walls undisturbed.
+const LULL: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
+
 /// The conversation's token in the poll set; sandboxes count from 1.
 const CONTROL: u64 = 0;
 
@@ -149,9 +153,8 @@ impl<'a> Server<'a> {
         let mut ready = Vec::with_capacity(32);
         while engine_alive || !self.sandboxes.is_empty() {
             ready.clear();
-            // Nothing to do at once: get ready for the next sandbox meanwhile. One says nothing of a next one, two do.
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            match epoll::wait(&self.events, rustix::buffer::spare_capacity(&mut ready), Some(&now)) {
+            // Nothing to do for a moment: get ready for the next sandbox meanwhile. One says nothing of a next one, two do.
+            match epoll::wait(&self.events, rustix::buffer::spare_capacity(&mut ready), Some(&LULL)) {
                 Ok(0) => {
                     if engine_alive && self.next_token > CONTROL + 2 {
                         self.prepare_next();

@@ -35,9 +35,9 @@ pub struct Group {
 #[derive(Debug)]
 enum Version {
     /// Version 1. The open `tasks` files are for the child: if it writes `0` into them itself, it joins without waiting
-    /// for RCU, as its parent would have to. The freezer's folder is made when it is needed: most sandboxes are never
-    /// paused, and every hierarchy costs.
-    One { tasks: Vec<File>, freezer: Option<PathBuf> },
+    /// for RCU, as its parent would have to. Every hierarchy costs, so two of them are used only when needed: the freezer
+    /// at the first pause, the processor's when there are more processors than the sandbox may use.
+    One { tasks: Vec<File>, freezer: Option<PathBuf>, cpu: Option<PathBuf> },
     /// Version 2. The open folder, for `CLONE_INTO_CGROUP`.
     Two(Option<File>),
     /// No cgroups here.
@@ -58,14 +58,16 @@ impl Group {
             Cgroups::None(_) => {}
             Cgroups::V1 { bases, .. } => {
                 let mut tasks = Vec::new();
-                for (controller, base) in bases.iter().filter(|(controller, _)| **controller != Controller::Freezer) {
-                    let dir = base.join(name);
-                    fs::create_dir(&dir).during("make a cgroup")?;
-                    self.dirs.push((*controller, dir.clone()));
-                    tasks.push(File::options().write(true).open(dir.join("tasks")).during("open cgroup tasks")?);
+                let place = |controller| bases.get(&controller).map(|base| base.join(name));
+                for controller in [Controller::Memory, Controller::Pids] {
+                    if let Some(dir) = place(controller) {
+                        fs::create_dir(&dir).during("make a cgroup")?;
+                        self.dirs.push((controller, dir.clone()));
+                        tasks.push(open_tasks(&dir)?);
+                    }
                 }
-                let freezer = bases.get(&Controller::Freezer).map(|base| base.join(name));
-                self.version = Version::One { tasks, freezer };
+                let (freezer, cpu) = (place(Controller::Freezer), place(Controller::Cpu));
+                self.version = Version::One { tasks, freezer, cpu };
             }
             Cgroups::V2 { base, controllers, .. } => {
                 cgroups.prepare().during("enable cgroup controllers")?;
@@ -79,7 +81,15 @@ impl Group {
     }
 
     /// Sets the limits.
-    pub fn limit(&self, limits: Limits) -> Result<(), Problem> {
+    pub fn limit(&mut self, limits: Limits) -> Result<(), Problem> {
+        if let Version::One { tasks, cpu: Some(dir), .. } = &mut self.version
+            && u64::from(limits.cpu_millis) < processors() * 1000
+        {
+            fs::create_dir(&*dir).during("make a cgroup")?;
+            self.dirs.push((Controller::Cpu, dir.clone()));
+            // Last: in a new processor group, a process gets its first turn only after everybody else has had one.
+            tasks.push(open_tasks(dir)?);
+        }
         let set = if matches!(self.version, Version::Two(_)) { limit_v2 } else { limit_v1 };
         for (controller, dir) in &self.dirs {
             set(*controller, dir, limits).during(&format!("set the {} limit", controller.name()))?;
@@ -197,6 +207,15 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+fn open_tasks(dir: &Path) -> Result<File, Problem> {
+    File::options().write(true).open(dir.join("tasks")).during("open cgroup tasks")
+}
+
+/// Processors that this process, and so its children, may run on. More cannot be used, whatever the limit.
+fn processors() -> u64 {
+    rustix::thread::sched_getaffinity(None).map_or(u64::MAX / 1000, |set| u64::from(set.count()))
 }
 
 fn limit_v1(controller: Controller, dir: &Path, limits: Limits) -> io::Result<()> {
