@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         // Before anything else: a spawner must stay small and single-threaded.
         Some(word) if word == sloplet_spawner::launcher::SUBCOMMAND => {
             return match std::io::stdin().as_fd().try_clone_to_owned() {
-                Ok(control) => ExitCode::from(sloplet_spawner::server::serve(control) as u8),
+                Ok(control) => ExitCode::from(sloplet_spawner::server::serve(control, sloplet_spawner::server::Haste::None) as u8),
                 Err(_) => ExitCode::FAILURE,
             };
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Access, access};
 use sloplet_client::{Agent, ClientError};
 use sloplet_image::{Image, ImageError, Store};
 use sloplet_policy::protect::{ProtectError, Protected};
@@ -35,6 +36,9 @@ pub enum EngineError {
     /// A mount is not allowed.
     #[error(transparent)]
     Protected(#[from] ProtectError),
+    /// A mount that this user may not read.
+    #[error("cannot mount '{}': {}", .0.display(), .1)]
+    Unreadable(PathBuf, std::io::Error),
     /// No wall of that kind.
     #[error("isolation '{0}' is not available in this build: use {1}")]
     NoDriver(Isolation, String),
@@ -166,6 +170,9 @@ impl Engine {
         let protected = self.protected();
         for mount in &mut spec.mounts {
             mount.from = protected.check(&mount.from)?;
+            // It would be empty inside, without a word why.
+            let wanted = if mount.from.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
+            access(&mount.from, wanted).map_err(|error| EngineError::Unreadable(mount.from.clone(), error.into()))?;
         }
         Ok(())
     }

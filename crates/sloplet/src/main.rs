@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
+use sloplet_spawner::server::{self, Haste};
 
 /// Our own failure, as against the command's.
 const FAILURE: u8 = 125;
@@ -20,13 +21,16 @@ fn main() -> ExitCode {
     let first = std::env::args_os().nth(1);
     if first.as_deref().is_some_and(|word| word == SUBCOMMAND) {
         return match std::io::stdin().as_fd().try_clone_to_owned() {
-            Ok(control) => ExitCode::from(sloplet_spawner::server::serve(control) as u8),
+            Ok(control) => ExitCode::from(server::serve(control, Haste::None) as u8),
             Err(_) => ExitCode::from(FAILURE),
         };
     }
     // Starting one sandbox is what most invocations do: its spawner gets going while this process reads its arguments.
     // Where that fails, one is started in the ordinary way later.
-    let forked = first.filter(|word| word == "run").and_then(|_| Forked::fork().ok());
+    let forked = first.filter(|word| word == "run").and_then(|_| {
+        let container = !std::env::args_os().any(|word| word == "process" || word == "--isolation=process");
+        Forked::fork(if container { Haste::OneContainer } else { Haste::None }).ok()
+    });
     let arguments = match cli::Cli::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand => {

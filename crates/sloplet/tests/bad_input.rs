@@ -189,7 +189,8 @@ fn mounts() {
             let ended = invocation.env("HOME", home.to_str().unwrap()).finish();
             let of_parser = ended.stderr.starts_with("error: ");
             let one_line = ended.stderr.lines().count() == 1 && ended.stderr.starts_with("sloplet: ");
-            if ended.code != 125 || !(of_parser || one_line) || !ended.stderr.contains(said) || !ended.stdout.is_empty() {
+            if ended.code != 125 || !(of_parser || one_line) || !ended.stderr.contains(said) || !ended.stdout.is_empty()
+            {
                 wrong.push(format!("'{mount}', which must say '{said}': {ended}"));
             }
         }
@@ -212,7 +213,8 @@ fn a_mount_that_the_user_may_not_read() {
     let sloplet = host.user();
     let leaks = leaks(&host, &sloplet);
     for path in [secret.clone(), secret.join("file")] {
-        let ended = sloplet.run(&["--mount", &format!("{}:/inside", path.display())], &["cat", "/inside", "/inside/file"]);
+        let ended =
+            sloplet.run(&["--mount", &format!("{}:/inside", path.display())], &["cat", "/inside", "/inside/file"]);
         assert!(!ended.out().contains("of root"), "{ended}");
         assert_ne!(ended.code, 0, "{ended}");
     }
@@ -225,7 +227,10 @@ fn environment_folder_name_and_user() {
     for sloplet in [host.root(), host.user()] {
         let long = "x".repeat(64);
         let cases: &[(&[&str], &str)] = &[
-            (&["run", "--env", "NOSUCHVARIABLE", "--", "true"], "--env NOSUCHVARIABLE: there is no such variable on the host"),
+            (
+                &["run", "--env", "NOSUCHVARIABLE", "--", "true"],
+                "--env NOSUCHVARIABLE: there is no such variable on the host",
+            ),
             (&["run", "--env", "=x", "--", "true"], "is not of the form NAME=value"),
             (&["run", "--env", "", "--", "true"], "--env"),
             (&["run", "--workdir", "relative", "--", "true"], "must be an absolute path"),
@@ -274,7 +279,10 @@ fn what_machines_read_is_json() {
         let doctor = sloplet.invoke(&["doctor", "--json"]).finish().expect_code(0).json();
         let drivers = doctor.as_array().unwrap();
         assert!(drivers.len() >= 2, "{doctor:#}");
-        assert!(drivers.iter().all(|driver| driver["isolation"].is_string() && driver["capabilities"].is_array()), "{doctor:#}");
+        assert!(
+            drivers.iter().all(|driver| driver["isolation"].is_string() && driver["capabilities"].is_array()),
+            "{doctor:#}"
+        );
         assert_eq!(sloplet.invoke(&["image", "ls", "--json"]).finish().expect_code(0).json(), serde_json::json!([]));
         let gc = sloplet.invoke(&["gc", "--json"]).finish().expect_code(0).json();
         assert!(gc["removed"].is_u64(), "{gc}");

@@ -67,7 +67,12 @@ fn nothing_is_left_after_kill_9_and_one_gc() {
             }
             let gc = sloplet.invoke(&["gc"]).finish().expect_code(0);
             let left = leaks.new_ones();
-            assert!(left.is_empty(), "{} {victim:?} at {points:?}: {gc}left behind:\n{}", sloplet.name, left.join("\n"));
+            assert!(
+                left.is_empty(),
+                "{} {victim:?} at {points:?}: {gc}left behind:\n{}",
+                sloplet.name,
+                left.join("\n")
+            );
         }
     }
 }

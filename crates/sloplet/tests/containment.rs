@@ -182,7 +182,8 @@ fn a_descriptor_of_the_agent_is_no_way_out() {
     let relative = canary.to_str().unwrap().trim_start_matches('/').to_owned();
     // Unconfined, a descriptor of a folder that is not closed is one.
     let attempt = format!("cat {up} || cat {relative}");
-    let unconfined = host.root().other_program(&["sh", "-c", &format!("exec 7</; cd /proc/self/fd/7 && {attempt}")]).finish();
+    let unconfined =
+        host.root().other_program(&["sh", "-c", &format!("exec 7</; cd /proc/self/fd/7 && {attempt}")]).finish();
     assert_eq!(unconfined.out(), "of the host", "inconclusive: {unconfined}");
     for (sloplet, kinds) in &sandboxes {
         let strongest = words(kinds.last().unwrap()); // root inside
@@ -272,7 +273,8 @@ fn a_writable_mount_gives_nothing_away() {
         let shared = sloplet.folder("shared");
         let (uid, gid) = sloplet.account.as_ref().map_or((0, 0), |account| (account.uid, account.gid));
         let mount = format!("{}:/shared:rw", shared.display());
-        let script = "cd /shared && echo made > plain; mknod disk b 8 0; mknod null c 1 3; ln -s /etc/shadow link; mkfifo fifo";
+        let script =
+            "cd /shared && echo made > plain; mknod disk b 8 0; mknod null c 1 3; ln -s /etc/shadow link; mkfifo fifo";
         for options in kinds(&host, &sloplet) {
             let options = [words(&options).as_slice(), &["--mount", &mount]].concat();
             let ended = sloplet.sh(&options, script).expect_code(0);
@@ -307,14 +309,15 @@ fn no_set_id_program_is_left_in_a_writable_mount() {
     for sloplet in [host.root(), host.user()] {
         let shared = sloplet.folder("shared");
         let mount = format!("{}:/shared:rw", shared.display());
-        for options in kinds(&host, &sloplet) {
+        let mut kinds = kinds(&host, &sloplet);
+        for options in [kinds.remove(0), kinds.pop().unwrap()] {
             for way in ways {
                 let options = [words(&options).as_slice(), &["--mount", &mount, "--workdir", "/shared"]].concat();
                 sloplet.sh(&options, way);
                 for (path, meta) in files_of(&shared) {
                     if meta.mode() & 0o6000 != 0 && has_name(meta.uid()) {
                         let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
-                        found.push(format!("{mode:o} of user {uid}: run {}: {way}", options.join(" ")));
+                        found.push(format!("{mode:o} of user {uid}, by {} inside: {way}", options[1]));
                     }
                     fs::remove_file(&path).unwrap();
                 }

@@ -20,8 +20,19 @@ struct Secrets {
 
 impl Secrets {
     fn plant(secret: &str, owner: &Sloplet) -> Self {
-        let mut places = vec!["/root", "/etc", "/var", "/var/lib", "/var/log", "/var/tmp", "/run", "/tmp", "/opt", "/mnt"];
-        places.extend(["/srv", "/media", "/home", "/", "/boot", "/var/cache", "/var/spool", "/etc/ssl/private", "/dev/shm"]);
+        let mut places =
+            vec!["/root", "/etc", "/var", "/var/lib", "/var/log", "/var/tmp", "/run", "/tmp", "/opt", "/mnt"];
+        places.extend([
+            "/srv",
+            "/media",
+            "/home",
+            "/",
+            "/boot",
+            "/var/cache",
+            "/var/spool",
+            "/etc/ssl/private",
+            "/dev/shm",
+        ]);
         places.extend(["/etc/profile.d", "/etc/ssh", "/etc/cron.d", "/etc/sudoers.d", "/etc/apt", "/etc/systemd"]);
         let home = owner.account.as_ref().map(|account| account.home.display().to_string());
         places.extend(home.as_deref());
@@ -119,7 +130,9 @@ fn it_has_users_and_a_name_of_its_own() {
     let host = Host::shared();
     let own_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     for sloplet in [host.root(), host.user()] {
-        let ended = sloplet.sh(&[], "hostname; cat /proc/sys/kernel/hostname; ls /home; cut -d: -f1 /etc/passwd").expect_code(0);
+        let ended = sloplet
+            .sh(&[], "hostname; cat /proc/sys/kernel/hostname; ls /home; cut -d: -f1 /etc/passwd")
+            .expect_code(0);
         let lines: Vec<String> = ended.out().lines().map(str::to_owned).collect();
         assert_eq!(lines[..3], ["sloplet", "sloplet", "user"], "{ended}");
         assert!(!lines.contains(&common::USER.to_owned()), "users of the host: {ended}");
@@ -134,7 +147,8 @@ fn the_environment_is_the_sandboxes_own() {
     let host = Host::shared();
     for sloplet in [host.root(), host.user()] {
         let run = |options: &[&str]| {
-            let invocation = sloplet.invoke_run(options, &["env"]).env("SECRET_TOKEN", "of the host").env("LD_DEBUG", "");
+            let invocation =
+                sloplet.invoke_run(options, &["env"]).env("SECRET_TOKEN", "of the host").env("LD_DEBUG", "");
             let ended = invocation.env("PYTHONPATH", "/nowhere").env("BASH_ENV", "/nowhere").finish().expect_code(0);
             let mut lines: Vec<String> = ended.out().lines().map(str::to_owned).collect();
             lines.sort();
@@ -158,12 +172,21 @@ fn what_is_written_stays_inside_and_is_gone_afterwards() {
     for sloplet in [host.root(), host.user()] {
         for user in users(&sloplet) {
             let name = format!("written-{}-{}-{user}", std::process::id(), sloplet.name);
-            let places: &[&str] =
-                if *user == "root" { &["/etc", "/home/user", "/tmp", "/var", "/opt", "/root", "/", "/run"] } else { &["/home/user", "/tmp"] };
-            let write = format!("for place in {}; do echo x > $place/{name} || exit 1; cat $place/{name}; done", places.join(" "));
+            let places: &[&str] = if *user == "root" {
+                &["/etc", "/home/user", "/tmp", "/var", "/opt", "/root", "/", "/run"]
+            } else {
+                &["/home/user", "/tmp"]
+            };
+            let write = format!(
+                "for place in {}; do echo x > $place/{name} || exit 1; cat $place/{name}; done",
+                places.join(" ")
+            );
             let ended = sloplet.sh(&["--user", user], &write).expect_code(0);
             assert_eq!(ended.out(), "x\n".repeat(places.len()), "{ended}");
-            let look = format!("ls -d {}; exit 0", places.iter().map(|place| format!("{place}/{name}")).collect::<Vec<_>>().join(" "));
+            let look = format!(
+                "ls -d {}; exit 0",
+                places.iter().map(|place| format!("{place}/{name}")).collect::<Vec<_>>().join(" ")
+            );
             let ended = sloplet.sh(&["--user", user], &look);
             assert_eq!(ended.out(), "", "it is there in the next run");
             for place in places {
@@ -198,7 +221,8 @@ fn mounts_below_system_folders_stay_out() {
     fs::create_dir(&place).unwrap();
     let script = "mount -t tmpfs none \"$0\" && echo of the host > \"$0/file\" && cat \"$0/file\"; exec \"$@\"";
     let shown = format!("ls -A {}", place.display());
-    let words = ["sh", "-c", script, place.to_str().unwrap(), host.binary().to_str().unwrap(), "run", "--", "sh", "-c", &shown];
+    let words =
+        ["sh", "-c", script, place.to_str().unwrap(), host.binary().to_str().unwrap(), "run", "--", "sh", "-c", &shown];
     // In a mount namespace of the test's own, so that the host never sees it.
     let ended = sloplet.other_program(&[&["unshare", "--mount"], words.as_slice()].concat()).finish();
     fs::remove_dir(&place).unwrap();

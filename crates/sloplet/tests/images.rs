@@ -61,7 +61,8 @@ impl Forms {
         // skopeo turns a plain tarball into an OCI layout and that into what `docker save` writes.
         let (layout, saved) = (dir.join("layout"), dir.join("saved.tar"));
         oci_layout(&tar, &layout);
-        let (from, to) = (format!("oci:{}:latest", layout.display()), format!("docker-archive:{}:tiny:1.0", saved.display()));
+        let (from, to) =
+            (format!("oci:{}:latest", layout.display()), format!("docker-archive:{}:tiny:1.0", saved.display()));
         command("skopeo", &["--insecure-policy", "copy", "--quiet", &from, &to]);
         let all = vec![("directory", root), ("tar", tar), ("gzip", gz), ("layout", layout.clone()), ("saved", saved)];
         Self { all, layout }
@@ -121,7 +122,9 @@ fn every_form_is_imported_listed_run_and_removed() {
             let ended = sloplet.run(&["--image", name, "--user", "root"], &stat).expect_code(0);
             assert_eq!(ended.out(), owner, "{name}: {ended}");
             // Nothing of the host's is there, and nothing that is written stays.
-            let ended = sloplet.sh(&["--image", name, "--user", "root"], "ls /usr/bin; touch /etc/new && ls /etc").expect_code(0);
+            let ended = sloplet
+                .sh(&["--image", name, "--user", "root"], "ls /usr/bin; touch /etc/new && ls /etc")
+                .expect_code(0);
             let etc = "group\nhostname\nhosts\nnew\nos-release\npasswd\nresolv.conf\n";
             assert_eq!(ended.out(), etc, "{name}: {ended}");
             let ended = sloplet.sh(&["--image", name], "test ! -e /etc/new").expect_code(0);
@@ -163,7 +166,10 @@ fn a_path_is_imported_once() {
         sloplet.run(&["--image", text(tar)], &["true"]).expect_code(0);
         let layers = || -> Vec<(PathBuf, std::time::SystemTime)> {
             let entries = fs::read_dir(sloplet.data.join("images/layers")).unwrap().flatten();
-            entries.filter(|entry| !is_of_every_image(&entry.path())).map(|entry| (entry.path(), entry.metadata().unwrap().created().unwrap())).collect()
+            entries
+                .filter(|entry| !is_of_every_image(&entry.path()))
+                .map(|entry| (entry.path(), entry.metadata().unwrap().created().unwrap()))
+                .collect()
         };
         let before = layers();
         assert_eq!(before.len(), 1, "{before:?}");
@@ -285,7 +291,8 @@ fn hostile_images_are_refused_without_a_trace() {
         assert_eq!(names(&sloplet), Vec::<String>::new());
         for folder in ["images/tmp", "images/layers"] {
             let entries = fs::read_dir(sloplet.data.join(folder)).into_iter().flatten().flatten();
-            let left: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| !is_of_every_image(path)).collect();
+            let left: Vec<PathBuf> =
+                entries.map(|entry| entry.path()).filter(|path| !is_of_every_image(path)).collect();
             assert!(left.is_empty(), "left in the store: {left:?}");
         }
         leaks.assert_none_new();
@@ -356,7 +363,8 @@ fn the_base_image_is_what_an_agent_expects() {
         let options = [&["--image", "base", "--data", data], options].concat();
         sloplet.run(&options, &["bash", "-c", script])
     };
-    let ended = run(&[], "id -un; pwd; sudo id -u; for program in python3 git curl rg less; do command -v $program; done");
+    let ended =
+        run(&[], "id -un; pwd; sudo id -u; for program in python3 git curl rg less; do command -v $program; done");
     let expected = "user\n/home/user\n0\n/usr/bin/python3\n/usr/bin/git\n/usr/bin/curl\n/usr/bin/rg\n/usr/bin/less\n";
     assert_eq!(ended.out(), expected, "{ended}");
     // Root by sudo is root inside only.

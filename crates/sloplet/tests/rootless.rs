@@ -65,9 +65,11 @@ fn an_imported_image_has_its_own_users() {
         let tar = tar.to_str().unwrap();
         let image = sloplet.invoke(&["image", "import", tar, "--name", "small"]).finish();
         image.expect_code(0);
-        let seen = sloplet.sh(&["--image", "small"], "cat /etc/image; id -un; id -u; touch /home/user/x /tmp/y && echo fine");
+        let seen =
+            sloplet.sh(&["--image", "small"], "cat /etc/image; id -un; id -u; touch /home/user/x /tmp/y && echo fine");
         assert_eq!(seen.expect_code(0).out(), "small\nuser\n1000\nfine\n", "{}", sloplet.name);
-        let root = sloplet.sh(&["--image", "small", "--user", "root"], "id; touch /bin/x /root/y && stat -c %u:%g /bin/x");
+        let root =
+            sloplet.sh(&["--image", "small", "--user", "root"], "id; touch /bin/x /root/y && stat -c %u:%g /bin/x");
         if sloplet.name == "stranger" {
             root.expect_code(125).expect_said("no user \"root\"");
             continue;
@@ -120,15 +122,18 @@ fn files_in_mounts_belong_to_the_folders_owner() {
                               stat -c %u:%g /mnt /mnt/given /mnt/made/file";
                 let written = with_mount(&sloplet, &folder, "rw", &options, script).expect_code(0);
                 assert_eq!(
-                    written.out(), "from outside\n1000:1000\n1000:1000\n1000:1000\n",
-                    "{}, {image}: {written}", sloplet.name
+                    written.out(),
+                    "from outside\n1000:1000\n1000:1000\n1000:1000\n",
+                    "{}, {image}: {written}",
+                    sloplet.name
                 );
                 for path in ["given", "made", "made/file"] {
                     assert_eq!(owner(&folder.join(path)), owner_outside, "{}, {image}: {path}", sloplet.name);
                 }
                 assert_eq!(fs::read_to_string(folder.join("given")).unwrap(), "from outside\nmore\n");
 
-                let script = "cat /mnt/made/file; echo bad >/mnt/bad || echo bad >/mnt/given || mkdir /mnt/bad || exit 77";
+                let script =
+                    "cat /mnt/made/file; echo bad >/mnt/bad || echo bad >/mnt/given || mkdir /mnt/bad || exit 77";
                 let refused = with_mount(&sloplet, &folder, "ro", &options, script).expect_code(77);
                 assert_eq!(refused.out(), "x\n", "{}, {image}: {refused}", sloplet.name);
                 assert!(!folder.join("bad").exists());
@@ -164,7 +169,8 @@ fn limits_that_cannot_be_enforced_are_refused_or_said() {
     assert_eq!(accepted.word(), "fine", "{accepted}");
     for feature in ["memory", "cpu", "pids"] {
         assert!(refused.stderr.contains(feature), "{feature}: {refused}");
-        let warned = accepted.stderr.lines().any(|line| line.starts_with("sloplet: warning: ") && line.contains(feature));
+        let warned =
+            accepted.stderr.lines().any(|line| line.starts_with("sloplet: warning: ") && line.contains(feature));
         assert!(warned, "{feature}: {accepted}");
     }
     assert!(refused.stderr.contains("--best-effort"), "{refused}");

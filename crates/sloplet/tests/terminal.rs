@@ -70,7 +70,13 @@ fn a_shell_is_a_shell() {
 fn the_end_of_input_ends_the_shell() {
     let host = Host::shared();
     for sloplet in [host.root(), host.user()] {
-        let steps = json!([["expect", "[prompt] "], ["type", "(exit 7)\r"], ["expect", "[prompt] "], ["type", "\u{4}"], ["end"]]);
+        let steps = json!([
+            ["expect", "[prompt] "],
+            ["type", "(exit 7)\r"],
+            ["expect", "[prompt] "],
+            ["type", "\u{4}"],
+            ["end"]
+        ]);
         assert_eq!(play(&host, &sloplet, &SHELL, steps).code, 7);
     }
 }
@@ -166,7 +172,8 @@ fn the_terminal_is_restored_when_sloplet_is_killed() {
         sloplet.run(&[], &["true"]).expect_code(0);
         let leaks = host.leaks();
         for signal in [15, 1] {
-            let steps = json!([["expect", "[prompt] "], ["type", "sleep 1000\r"], ["sleep", 0.3], ["signal", signal], ["end"]]);
+            let steps =
+                json!([["expect", "[prompt] "], ["type", "sleep 1000\r"], ["sleep", 0.3], ["signal", signal], ["end"]]);
             let session = play(&host, &sloplet, &SHELL, steps);
             assert!(session.code > 0, "{} {:?}", session.code, session.shown);
         }
@@ -246,7 +253,12 @@ while len(keys) < 9:
     keys += os.read(0, 100)
 os.write(1, keys.hex().encode() + b'|')
 ";
-    let steps = json!([["expect", "ready"], ["type", "\u{3}\u{4}\u{11}\u{13}\u{1a}\u{1c}\r\n\u{7f}"], ["expect", "030411131a1c0d0a7f|"], ["end"]]);
+    let steps = json!([
+        ["expect", "ready"],
+        ["type", "\u{3}\u{4}\u{11}\u{13}\u{1a}\u{1c}\r\n\u{7f}"],
+        ["expect", "030411131a1c0d0a7f|"],
+        ["end"]
+    ]);
     let session = play(&host, &host.root(), &["-it", "--", "python3", "-c", program], steps);
     assert_eq!(session.code, 0, "{:?}", session.shown);
 }
@@ -271,12 +283,14 @@ termios.tcsetattr(0, termios.TCSANOW, settings)
 print('end')
 ";
     for sloplet in [host.root(), host.user()] {
-        let session = play(&host, &sloplet, &["-it", "--", "python3", "-c", program], json!([["expect", "end"], ["end"]]));
+        let session =
+            play(&host, &sloplet, &["-it", "--", "python3", "-c", program], json!([["expect", "end"], ["end"]]));
         assert_eq!(session.shown.matches("refused 1").count(), 6, "{:?}", session.shown);
         assert!(!session.shown.contains("TYPED"), "{:?}", session.shown);
     }
     // Without -t there is no terminal at all inside, though sloplet itself has one.
-    let script = "test -t 0 || test -t 1 || test -t 2 || echo none; (: </dev/tty) 2>/dev/null || echo no controlling one";
+    let script =
+        "test -t 0 || test -t 1 || test -t 2 || echo none; (: </dev/tty) 2>/dev/null || echo no controlling one";
     let session = play(&host, &host.root(), &["--", "sh", "-c", script], json!([["end"]]));
     assert_eq!(session.shown, "none\r\nno controlling one\r\n");
 }

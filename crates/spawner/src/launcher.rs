@@ -16,7 +16,7 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 use sloplet_sys::clone::{Namespaces, Side, SingleThreaded, exit_now};
 
 use crate::protocol::{During, Problem};
-use crate::server;
+use crate::server::{self, Haste};
 
 /// The hidden subcommand that makes the binary a spawner; its conversation is on standard input.
 pub const SUBCOMMAND: &str = "__spawner";
@@ -70,13 +70,13 @@ pub struct Forked {
 
 impl Forked {
     /// Forks. Fails if this process has threads already.
-    pub fn fork() -> Result<Self, Problem> {
+    pub fn fork(haste: Haste) -> Result<Self, Problem> {
         let thread = SingleThreaded::prove().during(STEP)?;
         let (ours, theirs) = conversation()?;
         match thread.fork(Namespaces::NONE, None).during(STEP)? {
             Side::Parent { pidfd, .. } => Ok(Self { socket: ours, pidfd }),
             Side::Child => {
-                let code = detach(&thread, &theirs).map_or(1, |()| server::serve(theirs));
+                let code = detach(&thread, &theirs).map_or(1, |()| server::serve(theirs, haste));
                 exit_now(code)
             }
         }

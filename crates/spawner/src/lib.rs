@@ -11,7 +11,8 @@
 //!
 //! In the spawner:
 //! - [`server`]: its loop. [`owner`]: its record on the host, and [`owner::collect`], the clean-up after dead ones.
-//! - [`lease`]: user id ranges. [`cgroup`]: control groups. [`network`]: network namespaces. [`idmap`]: id mappings.
+//! - [`stage`]: its own namespaces, with templates. [`network`]: network namespaces. [`idmap`]: id mappings.
+//! - [`lease`]: user id ranges. [`cgroup`]: control groups.
 //!
 //! In the child:
 //! - [`container`]: the walls of a sandbox with a root of its own, one file for each part.
@@ -34,3 +35,4 @@ pub mod privileges;
 pub mod process;
 pub mod protocol;
 pub mod server;
+pub mod stage;

@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     Signal, WaitId, WaitIdOptions, getegid, geteuid, getpid, pidfd_send_signal, set_child_subreaper,
@@ -29,11 +28,11 @@ use crate::container::binds::Templates;
 use crate::container::{self, Materials};
 use crate::idmap;
 use crate::lease::Lease;
-use crate::network::Network;
-use crate::owner::{Owner, TEMPLATES};
+use crate::owner::Owner;
 use crate::plan::{Plan, Wall};
 use crate::privileges::{self, Reach};
 use crate::process;
+use crate::stage::Stage;
 use crate::protocol::{Command, During, Privilege, Problem, Report, Setup, Walls, receive, send};
 
 /// How long nothing must have happened before something is made ahead: long enough for the latest child to build its
@@ -45,12 +44,17 @@ const CONTROL: u64 = 0;
 
 /// Runs a spawner that is told what to do on `control`, and returns when the engine is gone and everything it made is
 /// gone, too.
-pub fn serve(control: OwnedFd) -> i32 {
+pub fn serve(control: OwnedFd, haste: Haste) -> i32 {
+    let Ok(thread) = SingleThreaded::prove() else { return 1 };
+    let mut stage = Stage::default();
+    if haste == Haste::OneContainer {
+        stage.enter_ahead(&thread);
+    }
     let setup = match receive::<Setup>(&control) {
         Ok(Some((setup, _))) => setup,
         _ => return 1,
     };
-    match Server::set_up(control.as_fd(), setup) {
+    match Server::set_up(control.as_fd(), setup, thread, stage, haste) {
         Ok(mut server) => {
             let _ = send(&control, &Report::Ready, &[]);
             server.run()
@@ -62,15 +66,23 @@ pub fn serve(control: OwnedFd) -> i32 {
     }
 }
 
+/// What is known of the future.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// Nothing.
+    None,
+    /// Most likely one sandbox of the kind `container` will be wanted, at once, and no other.
+    OneContainer,
+}
+
 struct Server<'a> {
     control: BorrowedFd<'a>,
     thread: SingleThreaded,
     privilege: Privilege,
     walls: Walls,
     cgroups: Cgroups,
-    network: Network,
-    devices: PathBuf,
-    masks: PathBuf,
+    stage: Stage,
+    haste: Haste,
     events: OwnedFd,
     sandboxes: HashMap<u64, Sandbox>,
     next_token: u64,
@@ -102,28 +114,21 @@ struct Sandbox {
 }
 
 impl<'a> Server<'a> {
-    fn set_up(control: BorrowedFd<'a>, setup: Setup) -> Result<Self, Problem> {
-        let thread = SingleThreaded::prove().during("start single-threaded")?;
+    fn set_up(
+        control: BorrowedFd<'a>,
+        setup: Setup,
+        thread: SingleThreaded,
+        mut stage: Stage,
+        haste: Haste,
+    ) -> Result<Self, Problem> {
         // A Ctrl-C at the terminal is for the command inside, by way of the engine, not for this process.
         let _ = setsid();
         // Devices and folders get exactly the modes they are made with.
         umask(Mode::empty());
         let cgroups = Cgroups::detect();
-        let run_dir = PathBuf::from(&setup.run_dir);
-        let owner = Owner::register(&run_dir, &cgroups)?;
-        let templates = run_dir.join(TEMPLATES);
-        let (devices, masks) = (templates.join("dev"), templates.join("masks"));
-        let mut network = Network::default();
+        let owner = Owner::register(Path::new(&setup.run_dir), &cgroups)?;
         match setup.walls {
-            Walls::Container => {
-                enter_own_namespaces(&thread, &setup.privilege)?;
-                for dir in [&devices, &masks] {
-                    fs::create_dir_all(dir).during("make a template's folder")?;
-                }
-                container::devices::prepare(&devices, &setup.privilege)?;
-                container::procfs::prepare(&masks)?;
-                network.prepare(&thread)?;
-            }
+            Walls::Container => stage.set(&thread, &setup.privilege, owner.run_dir())?,
             // What outlives an agent comes to this process, see `process::kill_all`.
             Walls::Process => set_child_subreaper(Some(getpid())).during("become a reaper of orphans")?,
         }
@@ -136,9 +141,8 @@ impl<'a> Server<'a> {
             privilege: setup.privilege,
             walls: setup.walls,
             cgroups,
-            network,
-            devices,
-            masks,
+            stage,
+            haste,
             events,
             sandboxes: HashMap::new(),
             next_token: CONTROL + 1,
@@ -222,6 +226,9 @@ impl<'a> Server<'a> {
                         &Report::Created { id, pid },
                         &pidfd.into_iter().collect::<Vec<_>>(),
                     );
+                    if self.haste == Haste::OneContainer {
+                        self.stage.leave(&self.thread);
+                    }
                 }
                 Err(problem) => self.report(&Report::Failed { id, problem }),
             },
@@ -268,7 +275,7 @@ impl<'a> Server<'a> {
     /// again.
     fn prepare_next(&mut self) {
         if self.walls == Walls::Container {
-            let _ = self.network.prepare(&self.thread);
+            let _ = self.stage.set(&self.thread, &self.privilege, self.owner.run_dir());
         }
         if self.spare.is_none() {
             self.spare = self.make_spare().ok();
@@ -287,7 +294,9 @@ impl<'a> Server<'a> {
 
     fn create(&mut self, id: &str, plan: &Plan, fds: Vec<OwnedFd>) -> Result<(i32, u64), Problem> {
         match (self.walls, &plan.wall) {
-            (Walls::Container, Wall::Container(_)) => self.network.prepare(&self.thread)?,
+            (Walls::Container, Wall::Container(_)) => {
+                self.stage.set(&self.thread, &self.privilege, self.owner.run_dir())?;
+            }
             (Walls::Process, Wall::Process(_)) => {}
             _ => return Err(io::Error::other("this spawner is for another kind of wall")).during("start"),
         }
@@ -380,7 +389,7 @@ impl<'a> Server<'a> {
             }
             Side::Parent { pid, pidfd } => {
                 drop(theirs);
-                self.network.used();
+                self.stage.network.used();
                 let supplied = self.supply(pid, plan, lease, disk.as_ref(), ours.as_fd());
                 if supplied.is_err() {
                     kill_and_wait(&pidfd);
@@ -405,8 +414,8 @@ impl<'a> Server<'a> {
         idmap::write(pid, &idmap::for_sandbox(&self.privilege, lease))?;
         let namespace = idmap::namespace_of(pid)?;
         let templates = Templates {
-            devices: &self.devices,
-            masks: &self.masks,
+            devices: &self.stage.devices(),
+            masks: &self.stage.masks(),
         };
         let materials = Materials::open(
             &self.thread,
@@ -468,16 +477,6 @@ fn kill_and_wait(pidfd: &OwnedFd) {
         waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED),
         Err(Errno::INTR)
     ) {}
-}
-
-/// Mount templates and, for an ordinary user, id mappings need namespaces of the spawner's own.
-fn enter_own_namespaces(thread: &SingleThreaded, privilege: &Privilege) -> Result<(), Problem> {
-    match privilege {
-        Privilege::Root => thread.unshare(Namespaces::MOUNT).during("make a mount namespace")?,
-        _ => crate::idmap::enter_own_user_namespace(thread, privilege)?,
-    }
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).during("detach from the host's mounts")
 }
 
 /// The forked process, before it is an agent.

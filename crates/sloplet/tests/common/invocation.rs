@@ -98,7 +98,18 @@ impl Invocation {
         let stderr = child.stderr.take().map(collect);
         let out = if self.unread_stdout { None } else { stdout.take().map(collect) };
         let (started, deadline) = (Instant::now(), Instant::now() + self.limit);
-        Running { child, title: self.title, stdin, stdout, out, err: stderr, started, deadline, peak_rss_kib: 0, over: false }
+        Running {
+            child,
+            title: self.title,
+            stdin,
+            stdout,
+            out,
+            err: stderr,
+            started,
+            deadline,
+            peak_rss_kib: 0,
+            over: false,
+        }
     }
 }
 
@@ -148,7 +159,8 @@ impl Running {
         self.stdin = None;
         let status = self.wait();
         let took = self.started.elapsed();
-        let collected = |handle: Option<JoinHandle<Collected>>| handle.map(|handle| handle.join().unwrap()).unwrap_or_default();
+        let collected =
+            |handle: Option<JoinHandle<Collected>>| handle.map(|handle| handle.join().unwrap()).unwrap_or_default();
         let (out, err) = (collected(self.out.take()), collected(self.err.take()));
         let ended = Ended {
             title: std::mem::take(&mut self.title),

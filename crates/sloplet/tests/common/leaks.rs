@@ -49,7 +49,8 @@ impl Leaks {
             let grown = |((name, before), (_, now)): (&(&'static str, u64), (&'static str, u64))| {
                 (now > before + SLACK + runs / 2).then(|| format!("{name}: {before} before, {now} now"))
             };
-            let grown: Vec<String> = self.namespaces_before.iter().zip(namespaces_in_kernel()).filter_map(grown).collect();
+            let grown: Vec<String> =
+                self.namespaces_before.iter().zip(namespaces_in_kernel()).filter_map(grown).collect();
             if grown.is_empty() {
                 return;
             }

@@ -240,7 +240,8 @@ impl Account {
             return account;
         }
         let made = Command::new("useradd").args(["--create-home", "--shell", "/bin/sh", USER]).output();
-        let account = Self::find().unwrap_or_else(|| panic!("there is no user '{USER}' and none can be made: {made:?}"));
+        let account =
+            Self::find().unwrap_or_else(|| panic!("there is no user '{USER}' and none can be made: {made:?}"));
         for table in ["/etc/subuid", "/etc/subgid"] {
             let text = fs::read_to_string(table).unwrap_or_default();
             if !text.lines().any(|line| line.starts_with(&format!("{USER}:"))) {

@@ -87,7 +87,8 @@ print(count, reason)";
                 sloplet.run(&options, &["python3", "-c", program, files]).expect_code(0)
             };
             let few = run("500", "2000");
-            let (count, reason) = few.out().trim().split_once(' ').map(|(n, why)| (n.to_owned(), why.to_owned())).unwrap();
+            let (count, reason) =
+                few.out().trim().split_once(' ').map(|(n, why)| (n.to_owned(), why.to_owned())).unwrap();
             assert_eq!(reason, "ENOSPC", "{}: {few}", sloplet.name);
             // ext4 rounds up to whole groups.
             assert!((300..=1024).contains(&count.parse().unwrap()), "{}: {few}", sloplet.name);
@@ -134,7 +135,8 @@ except OSError as error:
 #[test]
 fn room_comes_back_when_files_go() {
     for_everybody(|sloplet| {
-        let script = "for i in 1 2 3 4 5; do head -c 12M /dev/zero >/tmp/fill && rm /tmp/fill || exit 1; done; echo fine";
+        let script =
+            "for i in 1 2 3 4 5; do head -c 12M /dev/zero >/tmp/fill && rm /tmp/fill || exit 1; done; echo fine";
         let ended = sloplet.sh(&["--disk", "16MiB"], script).expect_code(0);
         assert_eq!(ended.word(), "fine", "{ended}");
     });

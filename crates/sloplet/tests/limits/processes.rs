@@ -52,7 +52,8 @@ fn a_fork_bomb_is_contained_and_ends_with_its_time() {
         let bomb = "bomb() { bomb | bomb & }; while :; do bomb; done 2>/dev/null";
         let running = sloplet.invoke_run(&["--pids", "64", "--timeout", "2s"], &["bash", "-c", bomb]).start();
         std::thread::sleep(std::time::Duration::from_secs(1));
-        let host = Command::new("sh").args(["-c", "for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true || exit 1; done"]).status();
+        let host =
+            Command::new("sh").args(["-c", "for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true || exit 1; done"]).status();
         assert!(host.unwrap().success(), "the host cannot fork any more");
         running.finish().expect_code(124).expect_said("(--timeout)");
     });
@@ -114,7 +115,8 @@ fn orphans_are_reaped() {
 fn daemons_end_with_the_command() {
     for_everybody(|sloplet| {
         // They hold its output open, too: that must not keep the run.
-        let script = "setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &) ; sleep 1000 & echo started";
+        let script =
+            "setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000' &) ; sleep 1000 & echo started";
         let ended = sloplet.sh(&[], script).expect_code(0);
         assert_eq!(ended.word(), "started", "{ended}");
         assert!(ended.took.as_secs() < 20, "{ended}");
@@ -125,7 +127,8 @@ fn daemons_end_with_the_command() {
 fn the_host_has_all_its_processes_back() {
     let host = Host::shared();
     let leaks = host.leaks();
-    let ended = host.root().sh(&["--pids", "300"], "for i in $(seq 200); do setsid sleep 1000 & done; echo $i").expect_code(0);
+    let ended =
+        host.root().sh(&["--pids", "300"], "for i in $(seq 200); do setsid sleep 1000 & done; echo $i").expect_code(0);
     assert_eq!(ended.word(), "200");
     leaks.assert_none_new();
 }

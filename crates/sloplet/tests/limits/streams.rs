@@ -42,7 +42,8 @@ fn one_endless_line_passes_in_bounded_memory() {
         let ended = sloplet.sh(&options, &script).expect_code(0);
         assert_eq!(ended.stdout_bytes, size * MIB, "{}", sloplet.name);
         assert!(ended.peak_rss_kib < BOUNDED_KIB, "{} KiB", ended.peak_rss_kib);
-        let captured = sloplet.sh(&["--json", "--output-limit", "2GiB"], "head -c 100M /dev/zero | tr '\\0' x").expect_code(0);
+        let captured =
+            sloplet.sh(&["--json", "--output-limit", "2GiB"], "head -c 100M /dev/zero | tr '\\0' x").expect_code(0);
         let told = captured.json();
         assert_eq!(told["truncated"], true, "more than is captured");
         assert_eq!(told["stdout"].as_str().unwrap().len() as u64, 64 * MIB);
@@ -59,7 +60,10 @@ fn json_holds_any_bytes() {
         let told = ended.json();
         assert_eq!(told["stdout"], "a\u{fffd}\u{fffd}b\u{1b}[31mred\0end");
         assert_eq!(told["stderr"], "e\u{fffd}");
-        assert_eq!((&told["exit_code"], &told["timed_out"], &told["truncated"]), (&9.into(), &false.into(), &false.into()));
+        assert_eq!(
+            (&told["exit_code"], &told["timed_out"], &told["truncated"]),
+            (&9.into(), &false.into(), &false.into())
+        );
     });
 }
 
@@ -84,7 +88,8 @@ fn input_is_passed_on() {
     for sloplet in [host.root(), host.user()] {
         let sum = sloplet.invoke_run(&[], &["sha256sum"]).input(bytes.clone()).finish().expect_code(0);
         assert_eq!(sum.stdout, expected, "{}: through a pipe: {sum}", sloplet.name);
-        let sum = sloplet.invoke_run(&[], &["sha256sum"]).input_file(File::open(&path).unwrap()).finish().expect_code(0);
+        let sum =
+            sloplet.invoke_run(&[], &["sha256sum"]).input_file(File::open(&path).unwrap()).finish().expect_code(0);
         assert_eq!(sum.stdout, expected, "{}: from a file: {sum}", sloplet.name);
         let back = sloplet.invoke_run(&[], &["cat"]).input(bytes.clone()).finish().expect_code(0);
         assert!(back.stdout == bytes, "{}: there and back", sloplet.name);
@@ -92,7 +97,8 @@ fn input_is_passed_on() {
         // A command that does not want its input ends all the same.
         let ignored = sloplet.invoke_run(&[], &["true"]).input(bytes.clone()).finish().expect_code(0);
         assert_eq!(ignored.stdout, b"", "{ignored}");
-        let closed = sloplet.invoke_run(&[], &["sh", "-c", "exec 0<&-; sleep 0.3; echo fine"]).input(bytes.clone()).finish();
+        let closed =
+            sloplet.invoke_run(&[], &["sh", "-c", "exec 0<&-; sleep 0.3; echo fine"]).input(bytes.clone()).finish();
         assert_eq!(closed.expect_code(0).word(), "fine");
         let nothing = sloplet.run(&[], &["cat"]).expect_code(0);
         assert_eq!(nothing.stdout, b"");

@@ -78,7 +78,8 @@ impl Probes {
         let script = "exec -a \"$0\" python3 -B \"$@\"";
         let program = dir.join("plant.py");
         let sockets = if uid == 0 { PathBuf::from("/run") } else { owner.folder("sockets") };
-        let words = ["bash", "-c", script, &marker, program.to_str().unwrap(), &marker, sockets.to_str().unwrap(), &secret];
+        let words =
+            ["bash", "-c", script, &marker, program.to_str().unwrap(), &marker, sockets.to_str().unwrap(), &secret];
         let environment = owner.other_program(&words).env("SLOPLET_CANARY", &secret);
         let mut plant = environment.input_pipe().unread_stdout().within(Duration::from_secs(600)).start();
         let mut line = String::new();
@@ -90,7 +91,8 @@ impl Probes {
             "disk": [rustix::fs::major(disk), rustix::fs::minor(disk)],
         });
         merge(&mut settings, own);
-        let handle = Command::new("python3").args(["-B", dir.join("probe.py").to_str().unwrap(), "handle", "/"]).output();
+        let handle =
+            Command::new("python3").args(["-B", dir.join("probe.py").to_str().unwrap(), "handle", "/"]).output();
         merge(&mut settings, serde_json::from_slice(&handle.unwrap().stdout).expect("a file handle of the root"));
         Self { dir, secret, settings, plant: Some(plant) }
     }

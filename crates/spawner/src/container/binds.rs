@@ -11,6 +11,7 @@ use sloplet_sys::clone::SingleThreaded;
 use sloplet_sys::mount::{Attributes, set_attributes};
 
 use super::devices::{self, clone_tree};
+use super::procfs;
 use super::root::{attach, make_place};
 use crate::idmap::{self, Line};
 use crate::lease::Lease;
@@ -75,7 +76,7 @@ impl Materials {
         let devices = devices::open_copy(templates.devices, privilege)?;
         Ok(Self {
             devices,
-            masks: clone_tree(templates.masks, false)?,
+            masks: procfs::open_copy(templates.masks)?,
             disk,
             layers,
             system,

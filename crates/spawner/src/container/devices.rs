@@ -24,15 +24,11 @@ const NODES: [(&str, u32, u32); 6] = [
 /// Terminals a sandbox may open at once: the host has 4096 for all.
 const TERMINALS: &str = "256";
 
-/// Makes a `/dev` once, at `at` in the spawner's own mount namespace; each sandbox gets a read-only copy of the mount,
-/// which costs one system call. Devices work in it because it belongs to the spawner's user namespace, not to the
-/// sandbox's; an ordinary user cannot make device files, so the host's are bound in their place.
-pub fn prepare(at: &Path, privilege: &Privilege) -> Result<(), Problem> {
+/// Fills a `/dev` in the folder `at` of the spawner's templates; each sandbox gets a read-only copy of it, which costs
+/// one system call. Devices work in it because it belongs to the spawner's user namespace, not to the sandbox's; an
+/// ordinary user cannot make device files, so the host's are bound in their place.
+pub fn fill(at: &Path, privilege: &Privilege) -> Result<(), Problem> {
     let step = "prepare /dev";
-    let options = [("size", "64k".to_owned()), ("mode", "0755".to_owned())];
-    let dev = new_filesystem("tmpfs", &options, MountAttrFlags::empty())?;
-    let target = open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(step)?;
-    attach_mount(dev, target.as_fd(), "/dev")?;
     for (name, major, minor) in NODES {
         let path = at.join(name);
         if *privilege == Privilege::Root {

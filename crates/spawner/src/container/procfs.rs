@@ -31,21 +31,20 @@ const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 /// Where the masks are in the stage.
 const MASKS: &str = "masks";
 
-/// An empty file and an empty folder to lay over what is masked, prepared once at `at` in the spawner's mount namespace.
-pub fn prepare(at: &Path) -> Result<(), Problem> {
+/// Makes an empty file and an empty folder to lay over what is masked, in the folder `at` of the spawner's templates.
+pub fn fill(at: &Path) -> Result<(), Problem> {
     let step = "prepare the masks of /proc";
-    let empty = new_filesystem(
-        "tmpfs",
-        &[("size", "4k".to_owned()), ("mode", "0755".to_owned())],
-        MountAttrFlags::empty(),
-    )?;
-    let target = open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(step)?;
-    attach_mount(&empty, target.as_fd(), "the masks")?;
     let file = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     open(at.join("file"), file, Mode::from_raw_mode(0o444)).during(step)?;
-    mkdir(at.join("folder"), Mode::from_raw_mode(0o555)).during(step)?;
+    mkdir(at.join("folder"), Mode::from_raw_mode(0o555)).during(step)
+}
+
+/// A copy of the masks for one sandbox.
+pub fn open_copy(prepared: &Path) -> Result<OwnedFd, Problem> {
+    let copy = super::devices::clone_tree(prepared, false)?;
     let attributes = Attributes::READ_ONLY | Attributes::NO_SUID | Attributes::NO_DEV | Attributes::NO_EXEC;
-    set_attributes(empty.as_fd(), attributes, false, None).during(step)
+    set_attributes(copy.as_fd(), attributes, false, None).during("make the masks read-only")?;
+    Ok(copy)
 }
 
 /// Puts `/proc` into the new root.

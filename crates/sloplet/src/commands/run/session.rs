@@ -34,13 +34,14 @@ pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Ou
         terminal: size,
         ..Command::new(options.command.iter().map(|word| word.clone().into_vec()))
     };
+    // Before the command can make anybody think that it listens.
+    let mut signals = Signals::listen()?;
     let mut process = sandbox.exec(command).await?;
     let raw = if options.tty { RawMode::enter()? } else { None };
     if let (true, Some(stdin)) = (forward_input, process.take_stdin()) {
         tokio::spawn(input::forward(input::read(), stdin));
     }
     let mut sink = Sink::new(sandbox.spec().limits.output.0, options.json);
-    let mut signals = Signals::listen()?;
     meanwhile.await;
     let mut session = Session { exit: None, lost: None, captured: None, truncated: false, interrupted: false };
     loop {
