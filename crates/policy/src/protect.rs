@@ -94,10 +94,9 @@ impl Protected {
 
     /// The real path of `path`, or why it may not be shown.
     pub fn check(&self, path: &Path) -> Result<PathBuf, ProtectError> {
-        let real = fs::canonicalize(path).map_err(|source| ProtectError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
+        let real = fs::canonicalize(path)
+            .and_then(|real| try_reading(&real).map(|()| real))
+            .map_err(|source| ProtectError::Unreadable { path: path.to_owned(), source })?;
         for rule in &self.rules {
             if real.starts_with(rule) {
                 return Err(ProtectError::Inside {
@@ -113,6 +112,18 @@ impl Protected {
             }
         }
         Ok(real)
+    }
+}
+
+/// Better said now than found out inside. FIFOs and the like are not opened: that could wait for somebody.
+fn try_reading(path: &Path) -> io::Result<()> {
+    let meta = fs::metadata(path)?;
+    if meta.is_dir() {
+        fs::read_dir(path).map(drop)
+    } else if meta.is_file() {
+        fs::File::open(path).map(drop)
+    } else {
+        Ok(())
     }
 }
 

@@ -92,11 +92,11 @@ impl SingleThreaded {
         match pid {
             -1 => Err(io::Error::last_os_error()),
             0 => Ok(Side::Child),
-            // SAFETY: the kernel stored a new descriptor in `pidfd`, and nobody else owns it.
-            pid => Ok(Side::Parent {
-                pid: pid as i32,
-                pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
-            }),
+            pid => {
+                // SAFETY: the kernel stored a new descriptor in `pidfd`, and nobody else owns it.
+                let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+                Ok(Side::Parent { pid: pid as i32, pidfd })
+            }
         }
     }
 

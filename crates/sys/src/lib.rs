@@ -8,7 +8,7 @@
 //! - [`identity`]: becoming another user, for a process or for one file operation.
 //! - [`loopback`]: the one network interface a sandbox has.
 //! - [`loopdev`]: a file as a block device.
-//! - [`mount`]: `mount_setattr(2)`.
+//! - [`mount`]: changing what is mounted, `mount_setattr(2)`.
 //! - [`spawn`]: starting a program from the agent.
 
 pub mod clone;

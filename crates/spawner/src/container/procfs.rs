@@ -28,6 +28,11 @@ const MASKED_FOLDERS: [&str; 3] = ["acpi", "asound", "scsi"];
 /// Shown, but not to be written, whatever the permissions inside say.
 const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
+/// What the kernel counts per user *and* for whoever made the user namespace: without a bound of its own, one sandbox could
+/// use up what the host's user has.
+const USER_LIMITS: [(&str, &str); 2] =
+    [("sys/user/max_inotify_instances", "64"), ("sys/user/max_inotify_watches", "32768")];
+
 /// Where the masks are in the stage.
 const MASKS: &str = "masks";
 
@@ -57,6 +62,13 @@ pub fn attach(root: &OwnedFd, masks: OwnedFd) -> Result<(), Problem> {
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let proc = new_filesystem("proc", &[], flags)?;
     attach_mount(&proc, place(root.as_fd(), "proc")?.as_fd(), "/proc")?;
+    for (name, value) in USER_LIMITS {
+        // Best effort: a kernel without the setting has no such limit to protect, either.
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        if let Ok(setting) = rustix::fs::openat(&proc, name, flags, Mode::empty()) {
+            let _ = rustix::io::write(&setting, value.as_bytes());
+        }
+    }
     let cover = |names: &[&str], mask: &str| {
         for name in names {
             match open_beneath(&proc, name) {

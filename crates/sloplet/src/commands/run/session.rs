@@ -2,14 +2,15 @@
 
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
-use sloplet_client::{Agent, ClientError, Process, ProcessEvent};
+use sloplet_client::{Agent, ClientError, ProcessEvent};
 use sloplet_engine::{Command, Sandbox};
 use sloplet_wire::{Exit, TerminalSize};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::input;
-use super::output::{Captured, Sink};
+use super::output::{Captured, Sink, Stream};
 use crate::cli::Run;
 use crate::terminal::{self, RawMode};
 
@@ -27,6 +28,8 @@ pub struct Session {
 
 /// Runs the command of `options`; `meanwhile` is done as soon as it has been started.
 pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Output = ()>) -> anyhow::Result<Session> {
+    // Before the size is read, lest a change be missed, and before the command can make anybody think that it listens.
+    let signals = Signals::listen()?;
     let size = options.tty.then(|| terminal::size_of(std::io::stdout()).unwrap_or(TerminalSize { columns: 80, rows: 24 }));
     let forward_input = input::wanted(options);
     let command = Command {
@@ -34,8 +37,6 @@ pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Ou
         terminal: size,
         ..Command::new(options.command.iter().map(|word| word.clone().into_vec()))
     };
-    // Before the command can make anybody think that it listens.
-    let mut signals = Signals::listen()?;
     let mut process = sandbox.exec(command).await?;
     let raw = if options.tty { RawMode::enter()? } else { None };
     if let (true, Some(stdin)) = (forward_input, process.take_stdin()) {
@@ -43,66 +44,91 @@ pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Ou
     }
     let mut sink = Sink::new(sandbox.spec().limits.output.0, options.json);
     meanwhile.await;
+    let mut guard = Guard::new(sandbox, process.pid, signals);
     let mut session = Session { exit: None, lost: None, captured: None, truncated: false, interrupted: false };
-    loop {
-        tokio::select! {
-            event = process.next() => match pass_on(event, &mut sink, &mut session) {
-                Step::GoOn => {}
-                Step::Over => break,
-            },
-            happened = signals.next() => match happened {
-                Happened::Resized => resize(sandbox.agent(), &process).await,
-                Happened::Interrupt(number) if !session.interrupted => {
-                    // The first one is for the command; the second is for the sandbox.
-                    session.interrupted = true;
-                    let _ = sandbox.agent().signal(process.pid, number, true).await;
-                }
-                Happened::Interrupt(_) | Happened::Terminate => {
-                    session.interrupted = true;
-                    break;
-                }
-            },
+    while let Some(event) = guard.wait(process.next()).await {
+        let written = match event {
+            Some(Ok(ProcessEvent::Stdout(bytes))) => guard.wait(sink.write(Stream::Out, bytes)).await,
+            Some(Ok(ProcessEvent::Stderr(bytes))) => guard.wait(sink.write(Stream::Err, bytes)).await,
+            Some(Ok(ProcessEvent::Exited(exit))) => {
+                session.exit = Some(exit);
+                break;
+            }
+            Some(Err(error)) => {
+                session.lost = Some(error);
+                break;
+            }
+            None => break,
+        };
+        match written {
+            Some(Ok(())) => {}
+            // Nobody reads our output any more: as if SIGPIPE had ended the command.
+            Some(Err(error)) if error.kind() == ErrorKind::BrokenPipe => {
+                session.exit = Some(Exit { signal: Some(13), ..Exit::default() });
+                break;
+            }
+            Some(Err(_)) => {}
+            None => break,
         }
     }
+    if session.exit.is_some() {
+        guard.wait(sink.flush()).await;
+    }
     drop(raw);
+    session.interrupted = guard.interrupted;
     session.truncated = sink.truncated;
-    session.captured = sink.captured;
+    session.captured = sink.captured.take();
     Ok(session)
 }
 
-enum Step {
-    GoOn,
-    Over,
+/// Watches the user and the clock while something else is waited for.
+struct Guard<'a> {
+    sandbox: &'a Sandbox,
+    pid: u32,
+    signals: Signals,
+    interrupted: bool,
+    deadline: tokio::time::Instant,
 }
 
-fn pass_on(event: Option<Result<ProcessEvent, ClientError>>, sink: &mut Sink, session: &mut Session) -> Step {
-    let written = match event {
-        Some(Ok(ProcessEvent::Stdout(bytes))) => sink.stdout(&bytes),
-        Some(Ok(ProcessEvent::Stderr(bytes))) => sink.stderr(&bytes),
-        Some(Ok(ProcessEvent::Exited(exit))) => {
-            session.exit = Some(exit);
-            return Step::Over;
+impl<'a> Guard<'a> {
+    fn new(sandbox: &'a Sandbox, pid: u32, signals: Signals) -> Self {
+        // The sandbox is killed at its deadline by somebody else; this one is for a reader of our output that never
+        // reads on, while we could not even see that the command is gone.
+        const GRACE: Duration = Duration::from_millis(200);
+        let left = sandbox.spec().limits.timeout.0.saturating_sub(sandbox.age());
+        let far = Duration::from_secs(60 * 60 * 24 * 365 * 30);
+        let deadline = tokio::time::Instant::now() + left.min(far) + GRACE;
+        Self { sandbox, pid, signals, interrupted: false, deadline }
+    }
+
+    /// Waits; `None` if the user or the clock has ended it all.
+    async fn wait<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut future => return Some(output),
+                happened = self.signals.next() => match happened {
+                    Happened::Resized => resize(self.sandbox.agent(), self.pid).await,
+                    Happened::Interrupt(number) if !self.interrupted => {
+                        // The first one is for the command; the second is for the sandbox.
+                        self.interrupted = true;
+                        let _ = self.sandbox.agent().signal(self.pid, number, true).await;
+                    }
+                    Happened::Interrupt(_) | Happened::Terminate => {
+                        self.interrupted = true;
+                        return None;
+                    }
+                },
+                () = tokio::time::sleep_until(self.deadline) => return None,
+            }
         }
-        Some(Err(error)) => {
-            session.lost = Some(error);
-            return Step::Over;
-        }
-        None => return Step::Over,
-    };
-    match written {
-        Ok(()) => Step::GoOn,
-        // Nobody reads our output any more: as if SIGPIPE had ended the command.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-            session.exit = Some(Exit { signal: Some(13), ..Exit::default() });
-            Step::Over
-        }
-        Err(_) => Step::GoOn,
     }
 }
 
-async fn resize(agent: &Agent, process: &Process) {
+async fn resize(agent: &Agent, pid: u32) {
     if let Some(size) = terminal::size_of(std::io::stdout()) {
-        let _ = agent.resize(process.pid, size).await;
+        let _ = agent.resize(pid, size).await;
     }
 }
 
