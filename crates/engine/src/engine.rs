@@ -106,7 +106,6 @@ impl Engine {
 
     /// Makes a sandbox and waits until its agent serves.
     pub async fn create(&self, mut spec: Spec) -> Result<Sandbox, EngineError> {
-        let started = Instant::now();
         spec.check()?;
         let driver = self.driver(spec.isolation)?;
         driver.prepare(&spec);
@@ -119,6 +118,7 @@ impl Engine {
         let lease = image.lease()?;
         let id = new_id();
         let machine = driver.create(&id, &spec, &image).await?;
+        let started = Instant::now();
         let agent = match machine.connect().await {
             Ok(stream) => Agent::connect(stream).await.map_err(EngineError::from),
             Err(error) => Err(error.into()),

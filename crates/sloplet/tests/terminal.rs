@@ -87,7 +87,7 @@ fn the_size_follows_the_window() {
     let program = "
 import os, signal
 def show(*_):
-    print('size', os.get_terminal_size().lines, os.get_terminal_size().columns, flush=True)
+    os.write(1, b'size %d %d\\n' % (os.get_terminal_size().lines, os.get_terminal_size().columns))
 signal.signal(signal.SIGWINCH, show)
 show()
 input()

@@ -84,7 +84,8 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
 /// Destroys the sandbox and puts together what happened.
 async fn conclude(sandbox: Sandbox, session: session::Session) -> anyhow::Result<Outcome> {
     let duration = sandbox.age();
-    let end = sandbox.destroy().await?;
+    let mut end = sandbox.destroy().await?;
+    end.timed_out |= session.timed_out;
     if session.exit.is_none() && !end.timed_out && !end.over_disk && !session.interrupted {
         match session.lost {
             Some(error) if end.oom_kills == 0 => return Err(error.into()),

@@ -24,6 +24,8 @@ pub struct Session {
     pub truncated: bool,
     /// The user ended it.
     pub interrupted: bool,
+    /// The clock ended it.
+    pub timed_out: bool,
 }
 
 /// Runs the command of `options`; `meanwhile` is done as soon as it has been started.
@@ -45,7 +47,7 @@ pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Ou
     let mut sink = Sink::new(sandbox.spec().limits.output.0, options.json);
     meanwhile.await;
     let mut guard = Guard::new(sandbox, process.pid, signals);
-    let mut session = Session { exit: None, lost: None, captured: None, truncated: false, interrupted: false };
+    let mut session = Session { exit: None, lost: None, captured: None, truncated: false, interrupted: false, timed_out: false };
     while let Some(event) = guard.wait(process.next()).await {
         let written = match event {
             Some(Ok(ProcessEvent::Stdout(bytes))) => guard.wait(sink.write(Stream::Out, bytes)).await,
@@ -76,6 +78,7 @@ pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Ou
     }
     drop(raw);
     session.interrupted = guard.interrupted;
+    session.timed_out = guard.timed_out;
     session.truncated = sink.truncated;
     session.captured = sink.captured.take();
     Ok(session)
@@ -87,6 +90,7 @@ struct Guard<'a> {
     pid: u32,
     signals: Signals,
     interrupted: bool,
+    timed_out: bool,
     deadline: tokio::time::Instant,
 }
 
@@ -95,10 +99,11 @@ impl<'a> Guard<'a> {
         // The sandbox is killed at its deadline by somebody else; this one is for a reader of our output that never
         // reads on, while we could not even see that the command is gone.
         const GRACE: Duration = Duration::from_millis(200);
-        let left = sandbox.spec().limits.timeout.0.saturating_sub(sandbox.age());
         let far = Duration::from_secs(60 * 60 * 24 * 365 * 30);
-        let deadline = tokio::time::Instant::now() + left.min(far) + GRACE;
-        Self { sandbox, pid, signals, interrupted: false, deadline }
+        // From now on, not from the sandbox's birth: that one's clock started before, and must be the first to ring. Its
+        // age would not do either, which counts the making of its image.
+        let deadline = tokio::time::Instant::now() + sandbox.spec().limits.timeout.0.min(far) + GRACE;
+        Self { sandbox, pid, signals, interrupted: false, timed_out: false, deadline }
     }
 
     /// Waits; `None` if the user or the clock has ended it all.
@@ -120,7 +125,10 @@ impl<'a> Guard<'a> {
                         return None;
                     }
                 },
-                () = tokio::time::sleep_until(self.deadline) => return None,
+                () = tokio::time::sleep_until(self.deadline) => {
+                    self.timed_out = true;
+                    return None;
+                }
             }
         }
     }
