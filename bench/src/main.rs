@@ -9,7 +9,7 @@
 //! - [`ours`]: the engine library and the binary under test.
 //! - [`measure`]: rounds and samples; [`process_memory`]: what processes and the kernel hold.
 //! - [`scratch`]: folders for what is made.
-//! - [`report`], [`print`]: the results, for machines and for people; [`targets`]: what they must be.
+//! - [`report`], [`mod@print`]: the results, for machines and for people; [`targets`]: what they must be.
 //!
 //! A competitor that is not installed, or does not work here, is reported as missing. Everything made is removed at the
 //! end, also after Ctrl-C.
@@ -40,7 +40,9 @@ fn main() -> ExitCode {
         // Before anything else: a spawner must stay small and single-threaded.
         Some(word) if word == sloplet_spawner::launcher::SUBCOMMAND => {
             return match std::io::stdin().as_fd().try_clone_to_owned() {
-                Ok(control) => ExitCode::from(sloplet_spawner::server::serve(control, sloplet_spawner::server::Haste::None) as u8),
+                Ok(control) => {
+                    ExitCode::from(sloplet_spawner::server::serve(control, sloplet_spawner::server::Haste::None) as u8)
+                }
                 Err(_) => ExitCode::FAILURE,
             };
         }

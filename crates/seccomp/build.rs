@@ -33,11 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let name = profile.name().to_uppercase().replace('-', "_");
         writeln!(source, "static {name}: [SockFilter; {}] = [", program.len())?;
         for i in &program {
-            writeln!(
-                source,
-                "    SockFilter {{ code: {:#x}, jt: {}, jf: {}, k: {:#x} }},",
-                i.code, i.jt, i.jf, i.k
-            )?;
+            writeln!(source, "    SockFilter {{ code: {:#x}, jt: {}, jf: {}, k: {:#x} }},", i.code, i.jt, i.jf, i.k)?;
         }
         writeln!(source, "];")?;
     }

@@ -11,14 +11,8 @@ fn main() -> std::io::Result<()> {
     let mut program = std::env::current_exe()?;
     program.set_file_name("serve");
     let (mut socket, theirs) = UnixStream::pair()?;
-    let mut agent = std::process::Command::new(program)
-        .args(["/", "fixed"])
-        .stdin(OwnedFd::from(theirs))
-        .spawn()?;
-    let rounds = std::env::args()
-        .nth(1)
-        .and_then(|rounds| rounds.parse().ok())
-        .unwrap_or(500u32);
+    let mut agent = std::process::Command::new(program).args(["/", "fixed"]).stdin(OwnedFd::from(theirs)).spawn()?;
+    let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(500u32);
     let mut decoder = Decoder::new();
     let (mut bare, mut through) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
@@ -33,27 +27,16 @@ fn main() -> std::io::Result<()> {
         times.sort_unstable();
         times[(times.len() - 1) * per_cent / 100]
     };
-    for (name, times) in [
-        ("bare spawn of true", &mut bare),
-        ("exec of true through the agent", &mut through),
-    ] {
+    for (name, times) in [("bare spawn of true", &mut bare), ("exec of true through the agent", &mut through)] {
         println!("{name}: p50 {:?}, p95 {:?}", middle(times, 50), middle(times, 95));
     }
     let start = Instant::now();
-    let bytes = run(
-        &mut socket,
-        &mut decoder,
-        rounds + 1,
-        &["head", "-c", "1073741824", "/dev/zero"],
-    )?;
+    let bytes = run(&mut socket, &mut decoder, rounds + 1, &["head", "-c", "1073741824", "/dev/zero"])?;
     let seconds = start.elapsed().as_secs_f64();
     println!("1 GiB of stdout: {:.2} GB/s", bytes as f64 / seconds / 1e9);
     std::thread::sleep(Duration::from_secs(3));
     let memory = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", agent.id()))?;
-    for line in memory
-        .lines()
-        .filter(|line| line.starts_with("Private_Dirty") || line.starts_with("Pss:"))
-    {
+    for line in memory.lines().filter(|line| line.starts_with("Private_Dirty") || line.starts_with("Pss:")) {
         println!("idle agent: {line}");
     }
     drop(socket);
@@ -61,21 +44,9 @@ fn main() -> std::io::Result<()> {
 }
 
 fn run(socket: &mut UnixStream, decoder: &mut Decoder, stream: u32, argv: &[&str]) -> std::io::Result<u64> {
-    let argv = argv
-        .iter()
-        .map(|argument| argument.as_bytes().to_vec().into())
-        .collect();
+    let argv = argv.iter().map(|argument| argument.as_bytes().to_vec().into()).collect();
     let mut out = Vec::new();
-    frame::encode(
-        &mut out,
-        Kind::Request,
-        stream,
-        0,
-        &to_bytes(&Request::Exec(Exec {
-            argv,
-            ..Exec::default()
-        })),
-    );
+    frame::encode(&mut out, Kind::Request, stream, 0, &to_bytes(&Request::Exec(Exec { argv, ..Exec::default() })));
     socket.write_all(&out)?;
     let mut buffer = vec![0; 1 << 20];
     let (mut total, mut unacknowledged) = (0u64, 0u32);
@@ -98,13 +69,7 @@ fn run(socket: &mut UnixStream, decoder: &mut Decoder, stream: u32, argv: &[&str
         }
         if unacknowledged > 256 * 1024 {
             out.clear();
-            frame::encode(
-                &mut out,
-                Kind::Window,
-                stream,
-                1,
-                &std::mem::take(&mut unacknowledged).to_le_bytes(),
-            );
+            frame::encode(&mut out, Kind::Window, stream, 1, &std::mem::take(&mut unacknowledged).to_le_bytes());
             socket.write_all(&out)?;
         }
         let len = socket.read(&mut buffer)?;

@@ -14,9 +14,7 @@ fn main() -> std::io::Result<()> {
             name: "me".into(),
             home: arguments[0].clone().into(),
         },
-        user => Identity::Switch {
-            default_user: user.into(),
-        },
+        user => Identity::Switch { default_user: user.into() },
     };
     let listener = match arguments.get(2) {
         Some(_) => Some(std::io::stdout().as_fd().try_clone_to_owned()?),

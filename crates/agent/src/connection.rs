@@ -53,15 +53,7 @@ impl Connection {
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER);
         let mut out = Outgoing::default();
         let build = concat!("sloplet-agent ", env!("CARGO_PKG_VERSION")).to_owned();
-        out.frame(
-            Kind::Hello,
-            0,
-            0,
-            &to_bytes(&Hello {
-                version: VERSION,
-                build,
-            }),
-        );
+        out.frame(Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION, build }));
         Ok(Self {
             socket,
             decoder: Decoder::new(),
@@ -82,11 +74,7 @@ impl Connection {
                 self.decoder.extend(&scratch[..len]);
                 // A short read emptied the socket, and what comes later makes a new edge; but an end of file that was
                 // already announced does not.
-                if len == scratch.len() || self.hangup {
-                    Received::More
-                } else {
-                    Received::All
-                }
+                if len == scratch.len() || self.hangup { Received::More } else { Received::All }
             }
             Err(Errno::AGAIN) => Received::All,
             Err(Errno::INTR) => Received::More,

@@ -75,10 +75,7 @@ impl Context {
     /// That user, ready to be acted as.
     pub(crate) fn actor(&self, asked: Option<&str>) -> Result<Actor, Failure> {
         let switches = matches!(self.identity, Identity::Switch { .. });
-        Ok(Actor {
-            user: self.user(asked)?,
-            switches,
-        })
+        Ok(Actor { user: self.user(asked)?, switches })
     }
 }
 
@@ -91,10 +88,7 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(user: User, identity: &Identity) -> Self {
-        Self {
-            user,
-            switches: matches!(identity, Identity::Switch { .. }),
-        }
+        Self { user, switches: matches!(identity, Identity::Switch { .. }) }
     }
 
     /// Acts as that user on files until the result is dropped.
@@ -102,12 +96,10 @@ impl Actor {
         if !self.switches {
             return Ok(None);
         }
-        ActingAs::new(self.user.uid, self.user.gid, &self.user.groups)
-            .map(Some)
-            .map_err(|error| {
-                let number = Errno::from_io_error(&error).unwrap_or(Errno::PERM);
-                failure::errno(number, format_args!("acting as user {}", self.user.uid))
-            })
+        ActingAs::new(self.user.uid, self.user.gid, &self.user.groups).map(Some).map_err(|error| {
+            let number = Errno::from_io_error(&error).unwrap_or(Errno::PERM);
+            failure::errno(number, format_args!("acting as user {}", self.user.uid))
+        })
     }
 }
 

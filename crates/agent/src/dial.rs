@@ -96,12 +96,10 @@ impl Dial {
             (Ok(()), _) => Ok(Step::Again),
             (Err(_), Family::V4) => {
                 // Where there is no IPv6, IPv4's answer is the one that tells something: nobody listens.
-                self.connect(Family::V6, io, context)
-                    .map(|()| Step::Again)
-                    .map_err(|error| match error {
-                        Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => self.describe(Errno::CONNREFUSED),
-                        error => self.describe(error),
-                    })
+                self.connect(Family::V6, io, context).map(|()| Step::Again).map_err(|error| match error {
+                    Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => self.describe(Errno::CONNREFUSED),
+                    error => self.describe(error),
+                })
             }
             (Err(Errno::ADDRNOTAVAIL), Family::V6) => Err(self.describe(Errno::CONNREFUSED)),
             (Err(error), Family::V6) => Err(self.describe(error)),
@@ -125,10 +123,7 @@ impl Job for Dial {
         if self.readable && !self.output_over && room > 0 {
             again = true;
             let hangup = self.hangup;
-            match io
-                .data(Channel::Output, room, |place| rustix::io::read(socket, place))
-                .map(<[u8]>::len)
-            {
+            match io.data(Channel::Output, room, |place| rustix::io::read(socket, place)).map(<[u8]>::len) {
                 Ok(0) => {
                     self.output_over = true;
                     io.end(Channel::Output);

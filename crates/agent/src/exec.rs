@@ -50,10 +50,7 @@ pub(crate) fn start(
             let text = shown(&path);
             (WorkDir::Required(c_string(path, "working directory")?), text)
         }
-        None => (
-            WorkDir::Preferred(c_string(user.home.clone(), "home")?),
-            shown(&user.home),
-        ),
+        None => (WorkDir::Preferred(c_string(user.home.clone(), "home")?), shown(&user.home)),
     };
 
     let mut process = Process {
@@ -79,18 +76,11 @@ pub(crate) fn start(
             drop(acting);
             let (master, program_end) = opened?;
             let master = Rc::new(master);
-            context
-                .poll
-                .add(&*master, Token::Process(id, Part::Output))
-                .map_err(describe)?;
+            context.poll.add(&*master, Token::Process(id, Part::Output)).map_err(describe)?;
             process.terminal = Some(Rc::clone(&master));
             process.output = Output::terminal(Rc::clone(&master));
             process.input = Input::new(master, true);
-            Standard {
-                input: None,
-                output: program_end,
-                error: None,
-            }
+            Standard { input: None, output: program_end, error: None }
         }
         None => {
             let (output, output_end) = pipe_to_agent(context, Token::Process(id, Part::Output)).map_err(describe)?;
@@ -101,18 +91,11 @@ pub(crate) fn start(
             if exec.stdin {
                 let (input_end, agent_end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(describe)?;
                 rustix::fs::fcntl_setfl(&agent_end, OFlags::NONBLOCK).map_err(describe)?;
-                context
-                    .poll
-                    .add(&agent_end, Token::Process(id, Part::Input))
-                    .map_err(describe)?;
+                context.poll.add(&agent_end, Token::Process(id, Part::Input)).map_err(describe)?;
                 process.input = Input::new(Rc::new(agent_end), false);
                 input = Some(input_end);
             }
-            Standard {
-                input,
-                output: output_end,
-                error: Some(error_end),
-            }
+            Standard { input, output: output_end, error: Some(error_end) }
         }
     };
 
@@ -120,11 +103,7 @@ pub(crate) fn start(
     let terminal = exec.terminal.is_some();
     let default_input: BorrowedFd<'_> = if terminal { output } else { null.as_fd() };
     let credentials = match context.identity {
-        Identity::Switch { .. } => Some(Credentials {
-            uid: user.uid,
-            gid: user.gid,
-            groups: user.groups,
-        }),
+        Identity::Switch { .. } => Some(Credentials { uid: user.uid, gid: user.gid, groups: user.groups }),
         Identity::Fixed { .. } => None,
     };
     let program = Program {
@@ -158,14 +137,12 @@ pub(crate) fn start(
 pub(crate) fn explain(process: &Process, error: StartError) -> Failure {
     let number = Errno::from_raw_os_error(error.errno);
     match (error.step, number) {
-        (spawn::Step::Exec, Errno::NOENT) if !process.program.contains('/') => fail(
-            ErrorCode::NotFound,
-            format!("{}: no such program in PATH", process.program),
-        ),
-        (spawn::Step::Exec, Errno::NOEXEC) => fail(
-            ErrorCode::Invalid,
-            format!("{}: not a program (no #! line?)", process.program),
-        ),
+        (spawn::Step::Exec, Errno::NOENT) if !process.program.contains('/') => {
+            fail(ErrorCode::NotFound, format!("{}: no such program in PATH", process.program))
+        }
+        (spawn::Step::Exec, Errno::NOEXEC) => {
+            fail(ErrorCode::Invalid, format!("{}: not a program (no #! line?)", process.program))
+        }
         (spawn::Step::Exec, _) => failure::errno(number, &process.program),
         (spawn::Step::WorkDir, _) => failure::errno(number, format_args!("working directory {}", process.cwd)),
         (spawn::Step::Identity, _) => failure::errno(number, "becoming the user"),
@@ -188,14 +165,9 @@ fn candidates(name: &[u8], env: &[CString]) -> Result<Vec<CString>, Failure> {
     if name.contains(&b'/') {
         return Ok(vec![c_string(name.to_vec(), "program")?]);
     }
-    let path = env
-        .iter()
-        .find_map(|line| line.as_bytes().strip_prefix(b"PATH="))
-        .unwrap_or(DEFAULT_PATH);
+    let path = env.iter().find_map(|line| line.as_bytes().strip_prefix(b"PATH=")).unwrap_or(DEFAULT_PATH);
     let folders = path.split(|byte| *byte == b':').filter(|folder| !folder.is_empty());
-    folders
-        .map(|folder| c_string([folder, b"/", name].concat(), "program"))
-        .collect()
+    folders.map(|folder| c_string([folder, b"/", name].concat(), "program")).collect()
 }
 
 /// Leaves out leading paths at which there is nothing: a look costs a tenth of a failed exec.
@@ -225,10 +197,7 @@ mod tests {
             let env: Vec<CString> = env.iter().map(|line| (*line).into()).collect();
             candidates(name, &env).map_err(|failure| failure.code)
         };
-        assert_eq!(
-            find(b"x", &[c"A=b", c"PATH=/a::/b:"]).unwrap(),
-            [c"/a/x", c"/b/x"].map(CString::from)
-        );
+        assert_eq!(find(b"x", &[c"A=b", c"PATH=/a::/b:"]).unwrap(), [c"/a/x", c"/b/x"].map(CString::from));
         assert_eq!(find(b"./x", &[c"PATH=/a"]).unwrap(), [CString::from(c"./x")]);
         assert_eq!(find(b"x", &[]).unwrap().len(), 6);
         assert_eq!(find(b"", &[]), Err(ErrorCode::NotFound));

@@ -10,10 +10,7 @@ const SHOWN_BYTES: usize = 512;
 
 /// A failure with a message of its own.
 pub(crate) fn fail(code: ErrorCode, message: impl Into<String>) -> Failure {
-    Failure {
-        code,
-        message: message.into(),
-    }
+    Failure { code, message: message.into() }
 }
 
 /// A failure of a system call; `what` was being tried.
@@ -51,10 +48,8 @@ fn code(errno: Errno) -> ErrorCode {
 /// Bytes from inside as text that is safe to show: no control characters (terminal escapes), not too long.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(SHOWN_BYTES)];
-    let mut text: String = String::from_utf8_lossy(cut)
-        .chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
+    let mut text: String =
+        String::from_utf8_lossy(cut).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if cut.len() < bytes.len() {
         text.push('…');
     }

@@ -98,11 +98,7 @@ impl Outgoing {
             self.buffer.copy_within(self.start..self.end, 0);
         } else {
             let wanted = (pending + more).next_multiple_of(4096);
-            let size = if wanted > 16 * 1024 {
-                wanted.max(BULK_BUFFER)
-            } else {
-                wanted
-            };
+            let size = if wanted > 16 * 1024 { wanted.max(BULK_BUFFER) } else { wanted };
             // Zeroed memory comes from the kernel untouched; growing the old one would touch all of it.
             let mut buffer = vec![0; size];
             buffer[..pending].copy_from_slice(&self.buffer[self.start..self.end]);

@@ -62,21 +62,11 @@ impl Pack {
             }
             FileType::RegularFile => Source::Single(Some(context.root.place(&subject.path)?)),
             _ => {
-                return Err(fail(
-                    ErrorCode::WrongType,
-                    format!("{} is neither folder nor file", shown(&subject.path)),
-                ));
+                return Err(fail(ErrorCode::WrongType, format!("{} is neither folder nor file", shown(&subject.path))));
             }
         };
         drop(acting);
-        Ok(Self {
-            subject,
-            source,
-            pending: Vec::new(),
-            sent: 0,
-            file: None,
-            trailer_made: false,
-        })
+        Ok(Self { subject, source, pending: Vec::new(), sent: 0, file: None, trailer_made: false })
     }
 
     /// Puts the next entry's header in `pending` and opens its content; `false` at the end.
@@ -140,12 +130,7 @@ fn add(
             }
             let size = u64::try_from(stat.st_size).unwrap_or(0);
             header(pending, EntryType::Regular, &path, &[], &stat, size);
-            *content = Some(Content {
-                file,
-                offset: 0,
-                left: size,
-                padding: padding(size),
-            });
+            *content = Some(Content { file, offset: 0, left: size, padding: padding(size) });
         }
         _ => return Ok(None),
     }

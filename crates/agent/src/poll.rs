@@ -82,10 +82,7 @@ impl Token {
                     _ => Part::Status,
                 },
             ),
-            4 => Self::Stream(StreamKey {
-                connection: high,
-                stream: low,
-            }),
+            4 => Self::Stream(StreamKey { connection: high, stream: low }),
             _ => Self::Pacer,
         }
     }
@@ -110,20 +107,13 @@ pub(crate) struct Poll {
 
 impl Poll {
     pub(crate) fn new() -> Result<Self, Errno> {
-        Ok(Self {
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
-        })
+        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
     /// Registers a descriptor for every change in both directions. Its owner remembers what was ready, so that holding
     /// back (for credit or room) costs no system call. Closing it is what ends that.
     pub(crate) fn add(&self, fd: impl AsFd, token: Token) -> Result<(), Errno> {
-        epoll::add(
-            &self.epoll,
-            fd,
-            EventData::new_u64(token.encode()),
-            EDGES | EventFlags::OUT,
-        )
+        epoll::add(&self.epoll, fd, EventData::new_u64(token.encode()), EDGES | EventFlags::OUT)
     }
 
     /// Registers a descriptor for input only, until [`Self::want_output`].
@@ -154,10 +144,7 @@ impl Poll {
             let left = until.saturating_duration_since(Instant::now());
             // Whole milliseconds, rounded up: this is what plain epoll_wait knows, and early would mean spinning.
             let left = Duration::from_millis(left.as_nanos().div_ceil(1_000_000).min(86_400_000) as u64);
-            Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            }
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
         let mut raw = Vec::with_capacity(BATCH);
         match epoll::wait(&self.epoll, spare_capacity(&mut raw), timeout.as_ref()) {
@@ -191,10 +178,7 @@ mod tests {
             Token::Connection(77),
             Token::Process(u32::MAX, Part::Status),
             Token::Process(5, Part::Output),
-            Token::Stream(StreamKey {
-                connection: 3,
-                stream: u32::MAX,
-            }),
+            Token::Stream(StreamKey { connection: 3, stream: u32::MAX }),
         ] {
             assert_eq!(Token::decode(token.encode()), token);
         }

@@ -77,9 +77,7 @@ impl Process {
     /// Moves bytes to and from its stream, one slice.
     pub(crate) fn pump_attached(&mut self, io: &mut StreamIo<'_>, context: &Context) -> Next {
         self.input.pump(Some(io));
-        let output = self
-            .output
-            .pump_to_stream(Channel::Output, io, context, self.background);
+        let output = self.output.pump_to_stream(Channel::Output, io, context, self.background);
         output.max(self.error.pump_to_stream(Channel::Error, io, context, self.background))
     }
 
@@ -153,18 +151,11 @@ pub(crate) enum Next {
 
 impl Output {
     pub(crate) fn pipe(source: Rc<OwnedFd>, token: Token) -> Self {
-        Self {
-            source: Some(source),
-            token: Some(token),
-            ..Self::default()
-        }
+        Self { source: Some(source), token: Some(token), ..Self::default() }
     }
 
     pub(crate) fn terminal(source: Rc<OwnedFd>) -> Self {
-        Self {
-            source: Some(source),
-            ..Self::default()
-        }
+        Self { source: Some(source), ..Self::default() }
     }
 
     pub(crate) fn ready(&mut self, readiness: Readiness) {
@@ -253,10 +244,7 @@ impl Output {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) if self.limit.is_some() => self.limit = Some(0),
             Err(Errno::AGAIN) => {
-                self.pace = Pace {
-                    large: self.pace.large,
-                    ..Pace::default()
-                };
+                self.pace = Pace { large: self.pace.large, ..Pace::default() };
                 self.emptied(context);
             }
             Err(_) => self.source = None,
@@ -314,12 +302,7 @@ struct Chunk {
 
 impl Input {
     pub(crate) fn new(pipe: Rc<OwnedFd>, terminal: bool) -> Self {
-        Self {
-            pipe: Some(pipe),
-            terminal,
-            writable: true,
-            ..Self::default()
-        }
+        Self { pipe: Some(pipe), terminal, writable: true, ..Self::default() }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -339,11 +322,7 @@ impl Input {
         match self.chunks.back_mut() {
             // Many small frames must not cost many allocations.
             Some(last) if last.from == from && last.bytes.len() < GATHERED_BYTES => last.bytes.extend_from_slice(bytes),
-            _ => self.chunks.push_back(Chunk {
-                bytes: bytes.to_vec(),
-                start: 0,
-                from,
-            }),
+            _ => self.chunks.push_back(Chunk { bytes: bytes.to_vec(), start: 0, from }),
         }
     }
 

@@ -37,20 +37,9 @@ struct Managed {
 
 impl List {
     pub(crate) fn new(server: &Server) -> Self {
-        let running = server
-            .by_pid
-            .iter()
-            .filter_map(|(pid, id)| Some((*pid as u32, server.processes.get(id)?)));
+        let running = server.by_pid.iter().filter_map(|(pid, id)| Some((*pid as u32, server.processes.get(id)?)));
         let managed = running
-            .map(|(pid, process)| {
-                (
-                    pid,
-                    Managed {
-                        tag: process.tag.clone(),
-                        terminal: process.terminal.is_some(),
-                    },
-                )
-            })
+            .map(|(pid, process)| (pid, Managed { tag: process.tag.clone(), terminal: process.terminal.is_some() }))
             .collect();
         Self {
             managed,
@@ -103,9 +92,7 @@ impl List {
         let Ok(entries) = std::fs::read_dir("/proc") else {
             return Vec::new();
         };
-        let names = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let names = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let mut pids: Vec<u32> = names.collect();
         pids.sort_unstable_by_key(|pid| std::cmp::Reverse((!self.managed.contains_key(pid), *pid)));
         pids

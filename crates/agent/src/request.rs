@@ -18,19 +18,13 @@ impl Server {
     /// Acts on one frame. An error ends the connection; frames for streams that are over are not errors, because the
     /// host may not know yet.
     pub(crate) fn handle(&mut self, connection: u32, header: Header, payload: &[u8]) -> Result<(), WireError> {
-        let key = StreamKey {
-            connection,
-            stream: header.stream,
-        };
+        let key = StreamKey { connection, stream: header.stream };
         match header.kind {
             Kind::Request => self.request(key, payload),
             Kind::Data => self.data(key, header.channel, payload),
             Kind::End => self.end(key, header.channel),
             Kind::Window => {
-                let credit = payload
-                    .try_into()
-                    .map(u32::from_le_bytes)
-                    .map_err(|_| WireError::Malformed("window"))?;
+                let credit = payload.try_into().map(u32::from_le_bytes).map_err(|_| WireError::Malformed("window"))?;
                 self.window(key, header.channel, credit)
             }
             Kind::Reset => {
@@ -59,10 +53,7 @@ impl Server {
             return Err(WireError::Malformed("stream number"));
         }
         let result = if connection.streams.len() >= MAX_STREAMS {
-            Err(fail(
-                ErrorCode::Exhausted,
-                format!("more than {MAX_STREAMS} streams on one connection"),
-            ))
+            Err(fail(ErrorCode::Exhausted, format!("more than {MAX_STREAMS} streams on one connection")))
         } else {
             match minicbor::decode::<Request>(payload) {
                 Ok(request) => self.perform(key, request),
@@ -169,12 +160,7 @@ impl Server {
         let id = i32::try_from(pid).ok().and_then(|pid| self.by_pid.get(&pid));
         id.and_then(|id| self.processes.get_mut(id))
             .filter(|process| process.is_running())
-            .ok_or_else(|| {
-                fail(
-                    ErrorCode::NotFound,
-                    format!("no running process {pid} was started by this agent"),
-                )
-            })
+            .ok_or_else(|| fail(ErrorCode::NotFound, format!("no running process {pid} was started by this agent")))
     }
 
     fn attach(&mut self, key: StreamKey, pid: u32) -> Result<(), Failure> {
@@ -183,25 +169,14 @@ impl Server {
             let of_pid = |id: &&u32| self.processes.get(id).is_some_and(|process| process.pid as u32 == pid);
             self.finished.iter().rev().find(of_pid).copied()
         };
-        let lost = || {
-            fail(
-                ErrorCode::NotFound,
-                format!("no process {pid} was started by this agent"),
-            )
-        };
+        let lost = || fail(ErrorCode::NotFound, format!("no process {pid} was started by this agent"));
         let id = running.or_else(ended).or_else(|| self.ending(pid)).ok_or_else(lost)?;
         let process = self.processes.get_mut(&id).ok_or_else(lost)?;
         if !process.background {
-            return Err(fail(
-                ErrorCode::Invalid,
-                format!("process {pid} was not started in the background"),
-            ));
+            return Err(fail(ErrorCode::Invalid, format!("process {pid} was not started in the background")));
         }
         let former = process.attached.replace(key);
-        self.end_stream(
-            former,
-            fail(ErrorCode::Io, "another stream has attached to the process"),
-        );
+        self.end_stream(former, fail(ErrorCode::Io, "another stream has attached to the process"));
         self.open(key, Body::Process(id));
         let (Some(process), Some(connection)) =
             (self.processes.get_mut(&id), self.connections.get_mut(&key.connection))
@@ -209,11 +184,7 @@ impl Server {
             return Ok(());
         };
         if let Some(stream) = connection.streams.get_mut(&key.stream) {
-            process.replay(&mut StreamIo {
-                key,
-                out: &mut connection.out,
-                flow: &mut stream.flow,
-            });
+            process.replay(&mut StreamIo { key, out: &mut connection.out, flow: &mut stream.flow });
         }
         Ok(())
     }
@@ -248,16 +219,10 @@ impl Server {
     fn send_input(&mut self, pid: u32, data: &[u8], end: bool) -> Result<Event, Failure> {
         let process = self.running(pid)?;
         if !process.input.is_open() {
-            return Err(fail(
-                ErrorCode::Invalid,
-                format!("standard input of process {pid} is not open"),
-            ));
+            return Err(fail(ErrorCode::Invalid, format!("standard input of process {pid} is not open")));
         }
         if !process.input.has_space(data.len()) {
-            return Err(fail(
-                ErrorCode::Exhausted,
-                format!("process {pid} does not read its standard input"),
-            ));
+            return Err(fail(ErrorCode::Exhausted, format!("process {pid} does not read its standard input")));
         }
         process.input.push(data, None);
         if end {

@@ -127,20 +127,14 @@ impl Server {
         let children = spawn::child_signals()?;
         let context = Context::new(&config)?;
         context.poll.add(&children, Token::Children)?;
-        let pacer = rustix::time::timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
-        )?;
+        let pacer =
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         context.poll.add(&pacer, Token::Pacer)?;
         if let Some(listener) = &config.listener {
             rustix::io::ioctl_fionbio(listener, true)?;
             context.poll.add(listener, Token::Listener)?;
         }
-        let null = rustix::fs::open(
-            "/dev/null",
-            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
-            Mode::empty(),
-        )?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
         let mut server = Self {
             context,
             connections: BTreeMap::new(),
@@ -238,10 +232,7 @@ impl Server {
                 self.enqueue(Runnable::Lingering(id, part));
             }
             Token::Stream(key) => {
-                let stream = self
-                    .connections
-                    .get_mut(&key.connection)
-                    .and_then(|c| c.streams.get_mut(&key.stream));
+                let stream = self.connections.get_mut(&key.connection).and_then(|c| c.streams.get_mut(&key.stream));
                 if let Some(Body::Job(job)) = stream.map(|stream| &mut stream.body) {
                     job.ready(readiness);
                     self.enqueue(Runnable::Stream(key));
@@ -330,11 +321,7 @@ impl Server {
             return;
         };
         let Body::Job(job) = &mut stream.body else { return };
-        let mut io = StreamIo {
-            key,
-            out: &mut connection.out,
-            flow: &mut stream.flow,
-        };
+        let mut io = StreamIo { key, out: &mut connection.out, flow: &mut stream.flow };
         let result = job.step(&mut io, &self.context);
         match result {
             Ok(Step::Again) => self.enqueue(Runnable::Stream(key)),
@@ -361,21 +348,14 @@ impl Server {
         let mut over = false;
         let attached = process.attached.and_then(|key| {
             let connection = self.connections.get_mut(&key.connection)?;
-            connection
-                .streams
-                .contains_key(&key.stream)
-                .then_some((key, connection))
+            connection.streams.contains_key(&key.stream).then_some((key, connection))
         });
         let next = match attached {
             Some((key, connection)) => {
                 let Some(stream) = connection.streams.get_mut(&key.stream) else {
                     return;
                 };
-                let mut io = StreamIo {
-                    key,
-                    out: &mut connection.out,
-                    flow: &mut stream.flow,
-                };
+                let mut io = StreamIo { key, out: &mut connection.out, flow: &mut stream.flow };
                 let had_room = io.out.has_room();
                 let more = process.pump_attached(&mut io, &self.context);
                 if let Some(exit) = process.complete() {
@@ -418,14 +398,8 @@ impl Server {
     /// Lets a pipe fill for a moment.
     fn hold(&mut self, id: u32) {
         if self.held.is_empty() {
-            let pause = Timespec {
-                tv_sec: 0,
-                tv_nsec: PACE_NS,
-            };
-            let once = Itimerspec {
-                it_interval: Timespec::default(),
-                it_value: pause,
-            };
+            let pause = Timespec { tv_sec: 0, tv_nsec: PACE_NS };
+            let once = Itimerspec { it_interval: Timespec::default(), it_value: pause };
             if rustix::time::timerfd_settime(&self.pacer, TimerfdTimerFlags::empty(), &once).is_err() {
                 self.enqueue(Runnable::Process(id));
             }
@@ -512,8 +486,7 @@ impl Server {
             return;
         }
         if process.complete().is_none() {
-            self.timers
-                .push(Reverse((Instant::now() + OUTPUT_GRACE, id, Timer::Grace)));
+            self.timers.push(Reverse((Instant::now() + OUTPUT_GRACE, id, Timer::Grace)));
         }
         self.enqueue(Runnable::Process(id));
     }
@@ -556,8 +529,7 @@ impl Server {
         if let Some(timeout) = timeout {
             // A hundred years is for ever.
             let timeout = Duration::from_millis(timeout.min(3_153_600_000_000));
-            self.timers
-                .push(Reverse((Instant::now() + timeout, id, Timer::Deadline)));
+            self.timers.push(Reverse((Instant::now() + timeout, id, Timer::Deadline)));
         }
         self.by_pid.insert(process.pid, id);
         self.processes.insert(id, process);

@@ -24,10 +24,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(body: Body) -> Self {
-        Self {
-            flow: Flow::default(),
-            body,
-        }
+        Self { flow: Flow::default(), body }
     }
 }
 
@@ -103,11 +100,7 @@ pub(crate) struct StreamIo<'a> {
 impl StreamIo<'_> {
     /// How much bulk data may be produced now; 0 means [`Step::Wait`].
     pub(crate) fn room(&mut self, channel: Channel) -> usize {
-        if self.out.has_room() {
-            self.flow.window(channel).available().min(MAX_PAYLOAD)
-        } else {
-            0
-        }
+        if self.out.has_room() { self.flow.window(channel).available().min(MAX_PAYLOAD) } else { 0 }
     }
 
     /// Produces at most `max` bytes (within [`Self::room`]) in place and returns them.
@@ -168,12 +161,7 @@ impl StreamIo<'_> {
     /// Grants credit for input that was used elsewhere.
     pub(crate) fn release(&mut self, len: usize) {
         if let Some(credit) = self.flow.receive.release(len) {
-            self.out.frame(
-                Kind::Window,
-                self.key.stream,
-                Channel::Input as u8,
-                &credit.to_le_bytes(),
-            );
+            self.out.frame(Kind::Window, self.key.stream, Channel::Input as u8, &credit.to_le_bytes());
         }
     }
 

@@ -22,11 +22,6 @@ pub(crate) fn open(size: TerminalSize) -> Result<(OwnedFd, OwnedFd), Errno> {
 
 /// Sets the size; the kernel tells the foreground process group with SIGWINCH.
 pub(crate) fn resize(terminal: impl AsFd, size: TerminalSize) -> Result<(), Errno> {
-    let size = Winsize {
-        ws_row: size.rows,
-        ws_col: size.columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
+    let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(terminal, size)
 }

@@ -89,11 +89,7 @@ impl Unpack {
         drop(acting);
         // In a whole root unpacked over, absolute symlinks (/var/run) mean that root; elsewhere they lead out.
         let is_root = context.root.is_whole() && subject.path.iter().all(|byte| *byte == b'/');
-        let inside = if is_root {
-            ResolveFlags::IN_ROOT
-        } else {
-            ResolveFlags::BENEATH
-        };
+        let inside = if is_root { ResolveFlags::IN_ROOT } else { ResolveFlags::BENEATH };
         Ok(Self {
             subject,
             base,
@@ -118,27 +114,16 @@ impl Unpack {
                 }
                 Ok(taken)
             }
-            State::Extension {
-                bytes, left, padding, ..
-            } => {
+            State::Extension { bytes, left, padding, .. } => {
                 let taken = take(input, left);
                 bytes.extend_from_slice(&input[..taken]);
                 let passed = take(&input[taken..], padding);
                 self.settle_extension()?;
                 Ok(taken + passed)
             }
-            State::File {
-                file,
-                path,
-                left,
-                padding,
-                ..
-            } => {
+            State::File { file, path, left, padding, .. } => {
                 if *left > 0 {
-                    let most = input
-                        .len()
-                        .min(BYTES_PER_SLICE)
-                        .min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    let most = input.len().min(BYTES_PER_SLICE).min(usize::try_from(*left).unwrap_or(usize::MAX));
                     let written = match rustix::io::write(&*file, &input[..most]) {
                         Ok(len) => len,
                         Err(Errno::INTR) => 0,
@@ -168,12 +153,7 @@ impl Unpack {
             self.state = State::Over;
             return Ok(());
         }
-        let broken = |what: &str| {
-            fail(
-                ErrorCode::Invalid,
-                format!("not a tar archive, or a damaged one: {what}"),
-            )
-        };
+        let broken = |what: &str| fail(ErrorCode::Invalid, format!("not a tar archive, or a damaged one: {what}"));
         let header = Header::from_byte_slice(block);
         let sum: u32 = block
             .iter()
@@ -193,12 +173,7 @@ impl Unpack {
                 if own_size > MAX_EXTENSION {
                     return Err(broken("a name or attribute is too long"));
                 }
-                let state = State::Extension {
-                    kind,
-                    bytes: Vec::new(),
-                    left: own_size,
-                    padding: padding(own_size),
-                };
+                let state = State::Extension { kind, bytes: Vec::new(), left: own_size, padding: padding(own_size) };
                 self.state = state;
                 return self.settle_extension();
             }
@@ -210,9 +185,7 @@ impl Unpack {
         }
         let overrides = std::mem::take(&mut self.next);
         let path = overrides.path.unwrap_or_else(|| header.path_bytes().into_owned());
-        let link = overrides
-            .link
-            .or_else(|| header.link_name_bytes().map(|link| link.into_owned()));
+        let link = overrides.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned()));
         let size = overrides.size.unwrap_or(own_size);
         let mode = header.mode().map_err(|_| broken("bad mode"))?;
         let components = components(&path)?;
@@ -238,14 +211,10 @@ impl Unpack {
                 self.skip(size);
                 Ok(())
             }
-            EntryType::Char | EntryType::Block | EntryType::Fifo => Err(fail(
-                ErrorCode::Denied,
-                format!("{} is a device or FIFO, which is not unpacked", shown(&path)),
-            )),
-            _ => Err(fail(
-                ErrorCode::Unsupported,
-                format!("{} is of an unknown kind", shown(&path)),
-            )),
+            EntryType::Char | EntryType::Block | EntryType::Fifo => {
+                Err(fail(ErrorCode::Denied, format!("{} is a device or FIFO, which is not unpacked", shown(&path))))
+            }
+            _ => Err(fail(ErrorCode::Unsupported, format!("{} is of an unknown kind", shown(&path)))),
         }
     }
 
@@ -256,13 +225,7 @@ impl Unpack {
 
     /// Uses an extension once it is complete.
     fn settle_extension(&mut self) -> Result<(), Failure> {
-        let State::Extension {
-            kind,
-            bytes,
-            left: 0,
-            padding: 0,
-        } = &mut self.state
-        else {
+        let State::Extension { kind, bytes, left: 0, padding: 0 } = &mut self.state else {
             return Ok(());
         };
         let (kind, mut bytes) = (*kind, std::mem::take(bytes));
@@ -285,12 +248,8 @@ impl Unpack {
         let broken = || fail(ErrorCode::Invalid, "a damaged tar archive: bad PAX record");
         while !records.is_empty() {
             let space = records.iter().position(|byte| *byte == b' ').ok_or_else(broken)?;
-            let number = std::str::from_utf8(&records[..space])
-                .ok()
-                .and_then(|text| text.parse::<usize>().ok());
-            let len = number
-                .filter(|len| *len > space + 1 && *len <= records.len())
-                .ok_or_else(broken)?;
+            let number = std::str::from_utf8(&records[..space]).ok().and_then(|text| text.parse::<usize>().ok());
+            let len = number.filter(|len| *len > space + 1 && *len <= records.len()).ok_or_else(broken)?;
             let record = records[space + 1..len].strip_suffix(b"\n").ok_or_else(broken)?;
             let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(broken)?;
             let (key, value) = (&record[..equals], &record[equals + 1..]);
@@ -302,10 +261,7 @@ impl Unpack {
                     self.next.size = Some(text.parse().map_err(|_| broken())?);
                 }
                 _ if key.starts_with(b"GNU.sparse") => {
-                    return Err(fail(
-                        ErrorCode::Unsupported,
-                        "sparse files in archives are not unpacked",
-                    ));
+                    return Err(fail(ErrorCode::Unsupported, "sparse files in archives are not unpacked"));
                 }
                 _ => {}
             }
@@ -321,44 +277,20 @@ impl Unpack {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(parent, &name, flags, Mode::RUSR | Mode::WUSR).map_err(describe)?;
         let path = path.to_vec();
-        self.state = State::File {
-            file,
-            path,
-            left: size,
-            padding: padding(size),
-            mode,
-            modified,
-        };
+        self.state = State::File { file, path, left: size, padding: padding(size), mode, modified };
         self.settle_file()
     }
 
     /// Finishes a file once all of it has come.
     fn settle_file(&mut self) -> Result<(), Failure> {
-        let State::File {
-            file,
-            path,
-            left: 0,
-            padding,
-            mode,
-            modified,
-        } = &self.state
-        else {
+        let State::File { file, path, left: 0, padding, mode, modified } = &self.state else {
             return Ok(());
         };
         if *padding == 0 {
             let describe = |error| failure::errno(error, format_args!("unpacking {}", shown(path)));
             rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o777)).map_err(describe)?;
-            let time = Timespec {
-                tv_sec: i64::try_from(*modified).unwrap_or(0),
-                tv_nsec: 0,
-            };
-            let _ = rustix::fs::futimens(
-                file,
-                &Timestamps {
-                    last_access: time,
-                    last_modification: time,
-                },
-            );
+            let time = Timespec { tv_sec: i64::try_from(*modified).unwrap_or(0), tv_nsec: 0 };
+            let _ = rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time });
             self.state = State::Header;
         }
         Ok(())
@@ -444,15 +376,8 @@ impl Unpack {
 
     fn open_folders(&self, folders: &[&[u8]]) -> Result<OwnedFd, Failure> {
         const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-        let open = |depth: usize| {
-            open_at(
-                &self.base,
-                &folders[..depth].join(&b'/'),
-                FOLDER,
-                Mode::empty(),
-                self.resolve,
-            )
-        };
+        let open =
+            |depth: usize| open_at(&self.base, &folders[..depth].join(&b'/'), FOLDER, Mode::empty(), self.resolve);
         let describe = |error, depth: usize| {
             failure::errno(error, format_args!("folder {}", shown(&folders[..depth].join(&b'/'))))
         };
@@ -522,10 +447,7 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>, Failure> {
     if path.len() > MAX_PATH || path.contains(&0) {
         return Err(refuse("is too long or contains a NUL byte"));
     }
-    let names: Vec<&[u8]> = path
-        .split(|byte| *byte == b'/')
-        .filter(|name| !matches!(*name, b"" | b"."))
-        .collect();
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
     if names.contains(&&b".."[..]) {
         return Err(refuse("leads out of the folder"));
     }

@@ -37,16 +37,10 @@ pub(crate) fn find(identity: &Identity, root: &Root, asked: Option<&str>) -> Res
         Identity::Fixed { uid, gid, name, home } => {
             let same = |asked: &str| asked == name || asked == uid.to_string() || asked == format!("{uid}:{gid}");
             match asked {
-                Some(other) if !same(other) => Err(fail(
-                    ErrorCode::NotFound,
-                    format!("no user {other:?}: this sandbox has {name:?} only"),
-                )),
-                _ => Ok(User {
-                    uid: *uid,
-                    gid: *gid,
-                    groups: Vec::new(),
-                    home: path_bytes(home).to_vec(),
-                }),
+                Some(other) if !same(other) => {
+                    Err(fail(ErrorCode::NotFound, format!("no user {other:?}: this sandbox has {name:?} only")))
+                }
+                _ => Ok(User { uid: *uid, gid: *gid, groups: Vec::new(), home: path_bytes(home).to_vec() }),
             }
         }
         Identity::Switch { default_user } => {
@@ -74,10 +68,7 @@ impl Names {
             }
             names
         };
-        Self {
-            users: table(b"/etc/passwd"),
-            groups: table(b"/etc/group"),
-        }
+        Self { users: table(b"/etc/passwd"), groups: table(b"/etc/group") }
     }
 
     pub(crate) fn user(&self, uid: u32) -> Option<String> {
@@ -106,18 +97,10 @@ fn look_up(asked: &str, passwd: &[u8], group: impl FnOnce() -> Vec<u8>) -> Resul
         // A bare number need not be listed. It gets the group of the same number and no home.
         let uid = id(who).ok_or_else(missing)?;
         let gid = asked_gid.unwrap_or(uid);
-        return Ok(User {
-            uid,
-            gid,
-            groups: vec![gid],
-            home: b"/".to_vec(),
-        });
+        return Ok(User { uid, gid, groups: vec![gid], home: b"/".to_vec() });
     };
     let (Some(uid), Some(own_gid)) = (number(line.get(2)), number(line.get(3))) else {
-        return Err(fail(
-            ErrorCode::Invalid,
-            format!("the line of user {asked:?} in /etc/passwd is malformed"),
-        ));
+        return Err(fail(ErrorCode::Invalid, format!("the line of user {asked:?} in /etc/passwd is malformed")));
     };
     let gid = asked_gid.unwrap_or(own_gid);
     let home = match line.get(5) {
@@ -128,9 +111,7 @@ fn look_up(asked: &str, passwd: &[u8], group: impl FnOnce() -> Vec<u8>) -> Resul
     if asked_gid.is_none() {
         let name = line.first().copied().unwrap_or_default();
         for line in lines(&group()) {
-            let member = line
-                .get(3)
-                .is_some_and(|members| members.split(|byte| *byte == b',').any(|m| m == name));
+            let member = line.get(3).is_some_and(|members| members.split(|byte| *byte == b',').any(|m| m == name));
             if let (true, Some(gid)) = (member, number(line.get(2)))
                 && !groups.contains(&gid)
                 && groups.len() < MAX_GROUPS
@@ -143,9 +124,7 @@ fn look_up(asked: &str, passwd: &[u8], group: impl FnOnce() -> Vec<u8>) -> Resul
 }
 
 fn lines(database: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
-    database
-        .split(|byte| *byte == b'\n')
-        .map(|line| line.splitn(8, |byte| *byte == b':').collect())
+    database.split(|byte| *byte == b'\n').map(|line| line.splitn(8, |byte| *byte == b':').collect())
 }
 
 fn text<'a>(field: Option<&&'a [u8]>) -> Option<&'a str> {
@@ -159,9 +138,7 @@ fn number(field: Option<&&[u8]>) -> Option<u32> {
 
 fn id(text: &str) -> Option<u32> {
     // The largest number means "unchanged" to the kernel.
-    text.parse()
-        .ok()
-        .filter(|id| *id != u32::MAX && text.bytes().all(|byte| byte.is_ascii_digit()))
+    text.parse().ok().filter(|id| *id != u32::MAX && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The file's content, empty if it cannot be had: then there are no names, and numbers still work.
@@ -204,46 +181,19 @@ mod tests {
 
     #[test]
     fn names_numbers_and_pairs_are_found() {
-        let user = User {
-            uid: 1000,
-            gid: 1001,
-            groups: vec![1001, 10, 11],
-            home: b"/home/user".to_vec(),
-        };
+        let user = User { uid: 1000, gid: 1001, groups: vec![1001, 10, 11], home: b"/home/user".to_vec() };
         assert_eq!(found("user"), Ok(user.clone()));
         assert_eq!(found("1000"), Ok(user));
-        let pair = User {
-            uid: 1000,
-            gid: 5,
-            groups: vec![5],
-            home: b"/home/user".to_vec(),
-        };
+        let pair = User { uid: 1000, gid: 5, groups: vec![5], home: b"/home/user".to_vec() };
         assert_eq!(found("1000:5"), Ok(pair));
-        let unlisted = User {
-            uid: 4000,
-            gid: 4000,
-            groups: vec![4000],
-            home: b"/".to_vec(),
-        };
+        let unlisted = User { uid: 4000, gid: 4000, groups: vec![4000], home: b"/".to_vec() };
         assert_eq!(found("4000"), Ok(unlisted));
         assert_eq!(found("relative").unwrap().home, b"/");
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for asked in [
-            "",
-            "nobody",
-            ":",
-            "1000:",
-            ":5",
-            "user:x",
-            "4294967295",
-            "-1",
-            "+5",
-            "1e3",
-            "99999999999",
-        ] {
+        for asked in ["", "nobody", ":", "1000:", ":5", "user:x", "4294967295", "-1", "+5", "1e3", "99999999999"] {
             assert_eq!(found(asked), Err(ErrorCode::NotFound), "{asked:?}");
         }
         for asked in ["odd", "short", "max"] {

@@ -51,11 +51,7 @@ impl Watch {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
             .map_err(|error| failure::errno(error, "too many watches"))?;
         drop(acting);
-        let scans = vec![Scan {
-            path: Vec::new(),
-            walk: None,
-            reports: false,
-        }];
+        let scans = vec![Scan { path: Vec::new(), walk: None, reports: false }];
         Ok(Self {
             subject,
             inotify,
@@ -79,11 +75,7 @@ impl Watch {
                 Ok(folder) => {
                     // Watched first, then read: what is made in between is seen at least once.
                     self.add(&folder, path.clone())?;
-                    let walk = if self.recursive || !path.is_empty() {
-                        self.read(&folder)
-                    } else {
-                        None
-                    };
+                    let walk = if self.recursive || !path.is_empty() { self.read(&folder) } else { None };
                     match (walk, self.scans.last_mut()) {
                         (Some(walk), Some(scan)) => scan.walk = Some(walk),
                         _ => {
@@ -106,25 +98,16 @@ impl Watch {
             return Ok(());
         };
         let mut path = [&*scan.path, name.to_bytes()].concat();
-        let kind = walk
-            .folder()
-            .and_then(|folder| rustix::fs::statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW));
+        let kind = walk.folder().and_then(|folder| rustix::fs::statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW));
         if scan.reports && kind.is_ok() {
-            io.event(&Event::Change(Change {
-                kind: ChangeKind::Create,
-                path: path.clone().into(),
-            }));
+            io.event(&Event::Change(Change { kind: ChangeKind::Create, path: path.clone().into() }));
         }
         if kind.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             path.push(b'/');
             let reports = scan.reports;
             // As for every walk: each level holds a descriptor.
             if self.scans.len() < MAX_DEPTH {
-                self.scans.push(Scan {
-                    path,
-                    walk: None,
-                    reports,
-                });
+                self.scans.push(Scan { path, walk: None, reports });
             }
         }
         Ok(())
@@ -150,10 +133,7 @@ impl Watch {
 
     fn add(&mut self, folder: &OwnedFd, path: Vec<u8>) -> Result<(), Failure> {
         if self.folders.len() >= MAX_WATCHES {
-            return Err(fail(
-                ErrorCode::Exhausted,
-                format!("more than {MAX_WATCHES} folders to watch"),
-            ));
+            return Err(fail(ErrorCode::Exhausted, format!("more than {MAX_WATCHES} folders to watch")));
         }
         let interest = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -169,10 +149,9 @@ impl Watch {
                 self.folders.insert(number, path);
                 Ok(())
             }
-            Err(Errno::NOSPC | Errno::NOMEM) => Err(fail(
-                ErrorCode::Exhausted,
-                "the system's limit of watched folders is reached",
-            )),
+            Err(Errno::NOSPC | Errno::NOMEM) => {
+                Err(fail(ErrorCode::Exhausted, "the system's limit of watched folders is reached"))
+            }
             Err(error) if path.is_empty() => Err(failure::errno(error, shown(&self.subject.path))),
             Err(_) => Ok(()),
         }
@@ -188,10 +167,7 @@ impl Watch {
             loop {
                 match reader.next() {
                     Ok(event) => {
-                        let name = event
-                            .file_name()
-                            .map(|name| name.to_bytes().to_vec())
-                            .unwrap_or_default();
+                        let name = event.file_name().map(|name| name.to_bytes().to_vec()).unwrap_or_default();
                         events.push((event.wd(), event.events(), name));
                     }
                     Err(Errno::INTR) => {}
@@ -210,21 +186,12 @@ impl Watch {
     }
 
     fn tell(&mut self, io: &mut StreamIo<'_>, number: i32, flags: ReadFlags, name: &[u8]) {
-        let mut send = |kind: ChangeKind, path: Vec<u8>| {
-            io.event(&Event::Change(Change {
-                kind,
-                path: path.into(),
-            }))
-        };
+        let mut send = |kind: ChangeKind, path: Vec<u8>| io.event(&Event::Change(Change { kind, path: path.into() }));
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             send(ChangeKind::Overflow, Vec::new());
             // Folders may have been made unseen.
             if self.recursive {
-                self.scans.push(Scan {
-                    path: Vec::new(),
-                    walk: None,
-                    reports: false,
-                });
+                self.scans.push(Scan { path: Vec::new(), walk: None, reports: false });
             }
             return;
         }
@@ -263,23 +230,15 @@ impl Watch {
         }
         if flags.contains(ReadFlags::MOVED_FROM) {
             // Its watches know a path that is no longer true; if it stays inside, it is found anew at its new place.
-            let stale: Vec<i32> = self
-                .folders
-                .iter()
-                .filter(|(_, path)| path.starts_with(&below))
-                .map(|(number, _)| *number)
-                .collect();
+            let stale: Vec<i32> =
+                self.folders.iter().filter(|(_, path)| path.starts_with(&below)).map(|(number, _)| *number).collect();
             for number in stale {
                 let _ = inotify::remove_watch(&self.inotify, number);
                 self.folders.remove(&number);
             }
         }
         if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-            self.scans.push(Scan {
-                path: below,
-                walk: None,
-                reports: true,
-            });
+            self.scans.push(Scan { path: below, walk: None, reports: true });
         }
     }
 }
@@ -306,17 +265,12 @@ impl Job for Watch {
         if !self.established {
             self.established = true;
             self.readable = true;
-            io.watch(context, &self.inotify)
-                .map_err(|error| failure::errno(error, "watching"))?;
+            io.watch(context, &self.inotify).map_err(|error| failure::errno(error, "watching"))?;
             io.event(&Event::Done);
         }
         if self.readable {
             self.readable = self.report(io)?;
         }
-        Ok(if self.readable || !self.scans.is_empty() {
-            Step::Again
-        } else {
-            Step::Wait
-        })
+        Ok(if self.readable || !self.scans.is_empty() { Step::Again } else { Step::Wait })
     }
 }

@@ -79,13 +79,7 @@ fn a_folder_survives_the_round_trip() {
     fs::create_dir(from.join("closed")).unwrap();
     fs::write(from.join("closed/file"), "in").unwrap();
     fs::set_permissions(from.join("closed"), fs::Permissions::from_mode(0o555)).unwrap();
-    assert!(
-        std::process::Command::new("mkfifo")
-            .arg(from.join("fifo"))
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(std::process::Command::new("mkfifo").arg(from.join("fifo")).status().unwrap().success());
 
     let archive = pack(&mut agent, "from").unwrap();
     // An independent reader agrees.
@@ -96,36 +90,18 @@ fn a_folder_survives_the_round_trip() {
         .collect();
     names.sort();
     let folder_name = "d".repeat(150);
-    let expected = [
-        "big",
-        "closed/",
-        "closed/file",
-        &format!("{folder_name}/"),
-        &long,
-        "empty",
-        "link",
-    ];
+    let expected = ["big", "closed/", "closed/file", &format!("{folder_name}/"), &long, "empty", "link"];
     assert_eq!(names, expected);
 
     assert_eq!(unpack(&mut agent, "made/to", &archive), Event::Done);
     let to = folder.path().join("made/to");
     assert!(fs::read(to.join("big")).unwrap() == big);
     assert_eq!(fs::read(to.join(&long)).unwrap(), b"long");
-    assert_eq!(
-        fs::read_link(to.join("link")).unwrap().to_str().unwrap(),
-        "x".repeat(150)
-    );
-    assert_eq!(
-        fs::metadata(to.join("empty")).unwrap().mode() & 0o7777,
-        0o755,
-        "setuid is dropped"
-    );
+    assert_eq!(fs::read_link(to.join("link")).unwrap().to_str().unwrap(), "x".repeat(150));
+    assert_eq!(fs::metadata(to.join("empty")).unwrap().mode() & 0o7777, 0o755, "setuid is dropped");
     assert_eq!(fs::metadata(to.join("closed")).unwrap().mode() & 0o7777, 0o555);
     assert_eq!(fs::read(to.join("closed/file")).unwrap(), b"in");
-    assert_eq!(
-        fs::metadata(to.join("big")).unwrap().mtime(),
-        fs::metadata(from.join("big")).unwrap().mtime()
-    );
+    assert_eq!(fs::metadata(to.join("big")).unwrap().mtime(), fs::metadata(from.join("big")).unwrap().mtime());
     // Once more over itself; a read-only folder has to be opened for that.
     for folder in [&from, &to] {
         fs::set_permissions(folder.join("closed"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -152,10 +128,7 @@ fn foreign_archives_with_pax_names_are_understood() {
     assert_eq!(agent.client.run(exec(&["python3", "-c", script])).exit.code, Some(0));
     let archive = fs::read(folder.path().join("a.tar")).unwrap();
     assert_eq!(unpack(&mut agent, "out", &archive), Event::Done);
-    assert_eq!(
-        fs::read(folder.path().join(format!("out/p/{}/é", "n".repeat(180)))).unwrap(),
-        b"pax"
-    );
+    assert_eq!(fs::read(folder.path().join(format!("out/p/{}/é", "n".repeat(180)))).unwrap(), b"pax");
     assert_eq!(fs::metadata(folder.path().join("out/hard")).unwrap().nlink(), 2);
 }
 
@@ -185,62 +158,28 @@ fn archives_cannot_write_elsewhere() {
         ),
         (
             "link then folder",
-            [
-                entry(EntryType::Symlink, b"m", out, b"", 0o777),
-                entry(EntryType::Directory, b"m/new/", b"", b"", 0o755),
-            ]
-            .concat(),
+            [entry(EntryType::Symlink, b"m", out, b"", 0o777), entry(EntryType::Directory, b"m/new/", b"", b"", 0o755)]
+                .concat(),
             ErrorCode::Denied,
         ),
-        (
-            "hard link out",
-            entry(EntryType::Link, b"h", &victim, b"", 0o644),
-            ErrorCode::Denied,
-        ),
-        (
-            "hard link up",
-            entry(EntryType::Link, b"h", b"../beside", b"", 0o644),
-            ErrorCode::Denied,
-        ),
+        ("hard link out", entry(EntryType::Link, b"h", &victim, b"", 0o644), ErrorCode::Denied),
+        ("hard link up", entry(EntryType::Link, b"h", b"../beside", b"", 0o644), ErrorCode::Denied),
         (
             "hard link through link",
-            [
-                entry(EntryType::Symlink, b"l", out, b"", 0o777),
-                entry(EntryType::Link, b"h", b"l/victim", b"", 0),
-            ]
-            .concat(),
+            [entry(EntryType::Symlink, b"l", out, b"", 0o777), entry(EntryType::Link, b"h", b"l/victim", b"", 0)]
+                .concat(),
             ErrorCode::Denied,
         ),
-        (
-            "device",
-            entry(EntryType::Char, b"null", b"", b"", 0o666),
-            ErrorCode::Denied,
-        ),
-        (
-            "fifo",
-            entry(EntryType::Fifo, b"fifo", b"", b"", 0o666),
-            ErrorCode::Denied,
-        ),
+        ("device", entry(EntryType::Char, b"null", b"", b"", 0o666), ErrorCode::Denied),
+        ("fifo", entry(EntryType::Fifo, b"fifo", b"", b"", 0o666), ErrorCode::Denied),
         ("unnamed", file(b"."), ErrorCode::Invalid),
         ("noise", vec![7; 2048], ErrorCode::Invalid),
         ("cut off", file(b"ok")[..600].to_vec(), ErrorCode::Invalid),
-        (
-            "huge name",
-            entry(EntryType::GNULongName, b"x", b"", &vec![b'a'; 300_000], 0),
-            ErrorCode::Invalid,
-        ),
-        (
-            "bad pax",
-            entry(EntryType::XHeader, b"x", b"", b"99999 path=x\n", 0),
-            ErrorCode::Invalid,
-        ),
+        ("huge name", entry(EntryType::GNULongName, b"x", b"", &vec![b'a'; 300_000], 0), ErrorCode::Invalid),
+        ("bad pax", entry(EntryType::XHeader, b"x", b"", b"99999 path=x\n", 0), ErrorCode::Invalid),
         (
             "pax up",
-            [
-                entry(EntryType::XHeader, b"x", b"", b"18 path=../beside\n", 0),
-                file(b"ok"),
-            ]
-            .concat(),
+            [entry(EntryType::XHeader, b"x", b"", b"18 path=../beside\n", 0), file(b"ok")].concat(),
             ErrorCode::Denied,
         ),
     ];
@@ -272,10 +211,7 @@ fn what_is_unpacked_belongs_to_the_asked_user() {
     header.set_mode(0o600);
     builder.append_data(&mut header, "sub/file", &b"hi"[..]).unwrap();
     let archive = builder.into_inner().unwrap();
-    let request = Request::Unpack(Target {
-        user: Some("4321:8765".into()),
-        ..target(folder.path().join("to"))
-    });
+    let request = Request::Unpack(Target { user: Some("4321:8765".into()), ..target(folder.path().join("to")) });
     let stream = agent.client.open(&request);
     agent.client.send(stream, &archive);
     agent.client.end(stream);

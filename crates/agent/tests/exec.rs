@@ -17,14 +17,8 @@ fn agent() -> (tempfile::TempDir, Agent) {
 fn output_errors_and_exit_code_arrive_apart() {
     let (_folder, mut agent) = agent();
     let done = agent.client.run(shell("echo out; echo err >&2; exit 7"));
-    assert_eq!(
-        (done.output.as_slice(), done.error.as_slice()),
-        (&b"out\n"[..], &b"err\n"[..])
-    );
-    assert_eq!(
-        (done.exit.code, done.exit.signal, done.exit.timed_out),
-        (Some(7), None, false)
-    );
+    assert_eq!((done.output.as_slice(), done.error.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+    assert_eq!((done.exit.code, done.exit.signal, done.exit.timed_out), (Some(7), None, false));
     assert!(done.exit.max_rss_kib > 0);
     assert_eq!(agent.client.hello.clone().unwrap().version, VERSION);
     assert!(agent.finish(), "the agent ends when its last connection does");
@@ -47,11 +41,7 @@ fn a_program_gets_exactly_the_given_environment_and_place() {
     let lines: Vec<&[u8]> = done.output.split(|byte| *byte == b'\n').collect();
     let has = |line: &[u8]| lines.contains(&line);
     assert!(has(b"X=\xff1") && has(b"PATH=/usr/local/bin:/usr/bin:/bin") && has(b"/usr") && has(b"0022"));
-    assert!(
-        !lines
-            .iter()
-            .any(|line| line.starts_with(b"HOME=") || line.starts_with(b"CARGO"))
-    );
+    assert!(!lines.iter().any(|line| line.starts_with(b"HOME=") || line.starts_with(b"CARGO")));
     // 3 is `ls`'s own.
     assert!(has(b"3") && !has(b"4"), "{}", String::from_utf8_lossy(&done.output));
     assert!(has(b"500"));
@@ -99,30 +89,17 @@ fn what_cannot_start_says_why() {
     assert_eq!(failed(exec(&[&path(&script)])).code, ErrorCode::Invalid);
     assert_eq!(failed(exec(&[])).code, ErrorCode::Invalid);
     assert_eq!(failed(exec(&["a\0b"])).code, ErrorCode::Invalid);
-    let missing = failed(Exec {
-        cwd: Some(b"/no/where".to_vec().into()),
-        ..exec(&["true"])
-    });
+    let missing = failed(Exec { cwd: Some(b"/no/where".to_vec().into()), ..exec(&["true"]) });
     assert_eq!(missing.code, ErrorCode::NotFound);
     assert!(missing.message.contains("/no/where"), "{}", missing.message);
-    assert_eq!(
-        failed(Exec {
-            user: Some("other".into()),
-            ..exec(&["true"])
-        })
-        .code,
-        ErrorCode::NotFound
-    );
+    assert_eq!(failed(Exec { user: Some("other".into()), ..exec(&["true"]) }).code, ErrorCode::NotFound);
     assert_eq!(agent.client.run(exec(&["true"])).exit.code, Some(0));
 }
 
 #[test]
 fn input_arrives_and_ends() {
     let (_folder, mut agent) = agent();
-    let stream = agent.client.open(&Request::Exec(Exec {
-        stdin: true,
-        ..exec(&["wc", "-c"])
-    }));
+    let stream = agent.client.open(&Request::Exec(Exec { stdin: true, ..exec(&["wc", "-c"]) }));
     agent.client.send(stream, &[b'x'; 300_000]);
     agent.client.end(stream);
     assert_eq!(agent.client.finish(stream).output, b"300000\n");
@@ -134,10 +111,7 @@ fn input_arrives_and_ends() {
 fn input_flows_only_as_fast_as_it_is_read() {
     let (_folder, mut agent) = agent();
     // Nobody reads: the agent takes the first window and grants no more.
-    let stream = agent.client.open(&Request::Exec(Exec {
-        stdin: true,
-        ..shell("read go; wc -c")
-    }));
+    let stream = agent.client.open(&Request::Exec(Exec { stdin: true, ..shell("read go; wc -c") }));
     agent.client.started(stream);
     let window = flow::INITIAL_WINDOW as usize;
     let mut data = vec![b'x'; window];
@@ -164,10 +138,7 @@ fn input_flows_only_as_fast_as_it_is_read() {
 #[test]
 fn input_to_a_program_that_does_not_read_ends_with_it() {
     let (_folder, mut agent) = agent();
-    let stream = agent.client.open(&Request::Exec(Exec {
-        stdin: true,
-        ..exec(&["true"])
-    }));
+    let stream = agent.client.open(&Request::Exec(Exec { stdin: true, ..exec(&["true"]) }));
     agent.client.send(stream, &vec![0; flow::INITIAL_WINDOW as usize]);
     assert_eq!(agent.client.finish(stream).exit.code, Some(0));
 }
@@ -175,10 +146,7 @@ fn input_to_a_program_that_does_not_read_ends_with_it() {
 #[test]
 fn a_timeout_takes_the_whole_group() {
     let (_folder, mut agent) = agent();
-    let request = Exec {
-        timeout_ms: Some(200),
-        ..shell("sleep 1000 & echo $!; sleep 1000")
-    };
+    let request = Exec { timeout_ms: Some(200), ..shell("sleep 1000 & echo $!; sleep 1000") };
     let done = agent.client.run(request);
     assert_eq!((done.exit.signal, done.exit.timed_out), (Some(9), true));
     let child: u32 = String::from_utf8(done.output).unwrap().trim().parse().unwrap();
@@ -189,16 +157,11 @@ fn a_timeout_takes_the_whole_group() {
 fn a_daemon_that_keeps_the_output_open_does_not_delay_the_exit_nor_die() {
     let (folder, mut agent) = agent();
     let mark = folder.path().join("mark");
-    let script = format!(
-        "(sleep 0.5; echo late; echo late; echo ok > {}) & echo early",
-        mark.display()
-    );
+    let script = format!("(sleep 0.5; echo late; echo late; echo ok > {}) & echo early", mark.display());
     let done = agent.client.run(shell(&script));
     assert_eq!((done.output.as_slice(), done.exit.code), (&b"early\n"[..], Some(0)));
     // The daemon wrote to its inherited output after that and survived.
-    eventually("the daemon went on", || {
-        std::fs::read(&mark).is_ok_and(|mark| mark == b"ok\n")
-    });
+    eventually("the daemon went on", || std::fs::read(&mark).is_ok_and(|mark| mark == b"ok\n"));
 }
 
 #[test]
@@ -225,9 +188,7 @@ fn zombies_are_reaped() {
     ]));
     assert_eq!(done.exit.code, Some(0), "{}", String::from_utf8_lossy(&done.error));
     let children = format!("/proc/{0}/task/{0}/children", agent.pid());
-    eventually("no child remains", || {
-        std::fs::read_to_string(&children).unwrap().trim().is_empty()
-    });
+    eventually("no child remains", || std::fs::read_to_string(&children).unwrap().trim().is_empty());
 }
 
 #[test]
@@ -266,9 +227,8 @@ fn without_credit_a_flood_stops_and_others_are_served() {
 #[test]
 fn many_programs_at_once() {
     let (_folder, mut agent) = agent();
-    let streams: Vec<u32> = (0..100)
-        .map(|n| agent.client.open(&Request::Exec(exec(&["echo", &n.to_string()]))))
-        .collect();
+    let streams: Vec<u32> =
+        (0..100).map(|n| agent.client.open(&Request::Exec(exec(&["echo", &n.to_string()])))).collect();
     for (n, stream) in streams.into_iter().enumerate() {
         assert_eq!(agent.client.finish(stream).output, format!("{n}\n").into_bytes());
     }
@@ -281,32 +241,14 @@ fn users_are_switched_completely() {
     }
     let mut agent = Agent::switching("nobody");
     let id = |request: Exec, agent: &mut Agent| String::from_utf8(agent.client.run(request).output).unwrap();
-    let by_default = id(
-        shell("grep -E '^(Uid|Gid|Groups|CapEff|CapPrm)' /proc/self/status"),
-        &mut agent,
-    );
+    let by_default = id(shell("grep -E '^(Uid|Gid|Groups|CapEff|CapPrm)' /proc/self/status"), &mut agent);
     assert!(by_default.contains("Uid:\t65534\t65534\t65534\t65534"), "{by_default}");
     assert!(by_default.contains("Groups:\t65534 \n"), "{by_default}");
     assert!(by_default.contains("CapPrm:\t0000000000000000"), "{by_default}");
-    let by_number = id(
-        Exec {
-            user: Some("1234:77".into()),
-            ..shell("id -u; id -g; id -G")
-        },
-        &mut agent,
-    );
+    let by_number = id(Exec { user: Some("1234:77".into()), ..shell("id -u; id -g; id -G") }, &mut agent);
     assert_eq!(by_number, "1234\n77\n77\n");
-    let root = id(
-        Exec {
-            user: Some("root".into()),
-            ..shell("id -u; pwd")
-        },
-        &mut agent,
-    );
+    let root = id(Exec { user: Some("root".into()), ..shell("id -u; pwd") }, &mut agent);
     assert_eq!(root, "0\n/root\n");
-    let failed = agent.client.ask(&Request::Exec(Exec {
-        user: Some("ghost".into()),
-        ..exec(&["true"])
-    }));
+    let failed = agent.client.ask(&Request::Exec(Exec { user: Some("ghost".into()), ..exec(&["true"]) }));
     assert_eq!(code(&failed), ErrorCode::NotFound);
 }

@@ -18,11 +18,7 @@ fn agent() -> (tempfile::TempDir, Agent) {
 }
 
 fn read(agent: &mut Agent, path: impl AsRef<Path>) -> Result<Vec<u8>, ErrorCode> {
-    let stream = agent.client.open(&Request::Read {
-        target: target(path),
-        offset: 0,
-        length: None,
-    });
+    let stream = agent.client.open(&Request::Read { target: target(path), offset: 0, length: None });
     let (events, data) = agent.client.download(stream);
     match events.last() {
         Some(Event::Done) => Ok(data),
@@ -32,11 +28,7 @@ fn read(agent: &mut Agent, path: impl AsRef<Path>) -> Result<Vec<u8>, ErrorCode>
 }
 
 fn write(agent: &mut Agent, path: impl AsRef<Path>, data: &[u8], parents: bool) -> Result<Entry, ErrorCode> {
-    let stream = agent.client.open(&Request::Write {
-        target: target(path),
-        mode: 0o640,
-        parents,
-    });
+    let stream = agent.client.open(&Request::Write { target: target(path), mode: 0o640, parents });
     agent.client.send(stream, data);
     agent.client.end(stream);
     match agent.client.event(stream) {
@@ -46,10 +38,7 @@ fn write(agent: &mut Agent, path: impl AsRef<Path>, data: &[u8], parents: bool) 
 }
 
 fn list(agent: &mut Agent, path: impl AsRef<Path>, depth: u32) -> Vec<Entry> {
-    let stream = agent.client.open(&Request::List {
-        target: target(path),
-        depth,
-    });
+    let stream = agent.client.open(&Request::List { target: target(path), depth });
     let mut all = Vec::new();
     loop {
         match agent.client.event(stream) {
@@ -65,11 +54,7 @@ fn what_is_written_can_be_read() {
     let (folder, mut agent) = agent();
     let big: Vec<u8> = (0..900_000u32).flat_map(u32::to_le_bytes).collect();
     // More than a window: credit must come back.
-    let stream = agent.client.open(&Request::Write {
-        target: target("new/sub/file"),
-        mode: 0o640,
-        parents: true,
-    });
+    let stream = agent.client.open(&Request::Write { target: target("new/sub/file"), mode: 0o640, parents: true });
     let mut credit = flow::INITIAL_WINDOW as usize;
     for chunk in big.chunks(MAX_PAYLOAD) {
         while credit < chunk.len() {
@@ -82,25 +67,12 @@ fn what_is_written_can_be_read() {
         agent.client.send(stream, chunk);
     }
     agent.client.end(stream);
-    let Event::Entry(entry) = agent.client.event(stream) else {
-        panic!()
-    };
-    assert_eq!(
-        (entry.kind, entry.size, entry.mode),
-        (FileKind::File, big.len() as u64, 0o640)
-    );
+    let Event::Entry(entry) = agent.client.event(stream) else { panic!() };
+    assert_eq!((entry.kind, entry.size, entry.mode), (FileKind::File, big.len() as u64, 0o640));
     assert!(read(&mut agent, folder.path().join("new/sub/file")).unwrap() == big);
-    assert_eq!(
-        fs::read_dir(folder.path().join("new/sub")).unwrap().count(),
-        1,
-        "no temporary file remains"
-    );
+    assert_eq!(fs::read_dir(folder.path().join("new/sub")).unwrap().count(), 1, "no temporary file remains");
     // A part of it.
-    let part = Request::Read {
-        target: target("new/sub/file"),
-        offset: 10,
-        length: Some(5),
-    };
+    let part = Request::Read { target: target("new/sub/file"), offset: 10, length: Some(5) };
     let stream = agent.client.open(&part);
     let (events, data) = agent.client.download(stream);
     assert_eq!(data, big[10..15]);
@@ -116,10 +88,7 @@ fn an_existing_file_keeps_its_mode_and_a_read_only_one_its_content() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o4751)).unwrap();
     assert_eq!(write(&mut agent, &file, b"new", false).unwrap().mode, 0o751);
     assert_eq!(fs::read(&file).unwrap(), b"new");
-    assert_eq!(
-        write(&mut agent, folder.path().join("no/where"), b"", false),
-        Err(ErrorCode::NotFound)
-    );
+    assert_eq!(write(&mut agent, folder.path().join("no/where"), b"", false), Err(ErrorCode::NotFound));
     assert_eq!(write(&mut agent, &sub, b"", false), Err(ErrorCode::WrongType));
 }
 
@@ -127,19 +96,11 @@ fn an_existing_file_keeps_its_mode_and_a_read_only_one_its_content() {
 fn an_unfinished_upload_leaves_nothing() {
     let (folder, mut agent) = agent();
     for finish in [Client::reset as fn(&mut Client, u32), |client, _| client.close()] {
-        let stream = agent.client.open(&Request::Write {
-            target: target("file"),
-            mode: 0o600,
-            parents: false,
-        });
+        let stream = agent.client.open(&Request::Write { target: target("file"), mode: 0o600, parents: false });
         agent.client.send(stream, b"half");
-        eventually("the temporary file is there", || {
-            fs::read_dir(folder.path()).unwrap().count() == 1
-        });
+        eventually("the temporary file is there", || fs::read_dir(folder.path()).unwrap().count() == 1);
         finish(&mut agent.client, stream);
-        eventually("the temporary file is gone", || {
-            fs::read_dir(folder.path()).unwrap().count() == 0
-        });
+        eventually("the temporary file is gone", || fs::read_dir(folder.path()).unwrap().count() == 0);
     }
 }
 
@@ -147,13 +108,7 @@ fn an_unfinished_upload_leaves_nothing() {
 fn only_regular_files_are_read_and_nothing_blocks() {
     let (folder, mut agent) = agent();
     let fifo = folder.path().join("fifo");
-    assert!(
-        std::process::Command::new("mkfifo")
-            .arg(&fifo)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
     for path in ["fifo", "socket", "."] {
         assert_eq!(read(&mut agent, path), Err(ErrorCode::WrongType), "{path}");
@@ -163,10 +118,7 @@ fn only_regular_files_are_read_and_nothing_blocks() {
     let mut whole = Agent::fixed(Path::new("/"));
     assert_eq!(read(&mut whole, "/dev/zero"), Err(ErrorCode::WrongType));
     assert!(read(&mut whole, "/proc/version").unwrap().starts_with(b"Linux"));
-    assert!(matches!(
-        read(&mut whole, "/proc/self/fd/0"),
-        Err(ErrorCode::Invalid | ErrorCode::WrongType)
-    ));
+    assert!(matches!(read(&mut whole, "/proc/self/fd/0"), Err(ErrorCode::Invalid | ErrorCode::WrongType)));
 }
 
 #[test]
@@ -178,58 +130,22 @@ fn nothing_leads_out_of_the_root() {
     symlink(outside.path().join("secret"), folder.path().join("file")).unwrap();
     let up = format!("../{}", outside.path().file_name().unwrap().to_str().unwrap());
     symlink(&up, folder.path().join("up")).unwrap();
-    for path in [
-        "folder/secret",
-        "file",
-        "up/secret",
-        &format!("{up}/secret"),
-        "/etc/passwd",
-    ] {
+    for path in ["folder/secret", "file", "up/secret", &format!("{up}/secret"), "/etc/passwd"] {
         assert_eq!(read(&mut agent, path), Err(ErrorCode::Denied), "{path}");
-        assert_eq!(
-            write(&mut agent, path, b"gotcha", true),
-            Err(ErrorCode::Denied),
-            "{path}"
-        );
+        assert_eq!(write(&mut agent, path, b"gotcha", true), Err(ErrorCode::Denied), "{path}");
     }
     let sibling = format!("{}x/secret", folder.path().display());
     assert_eq!(read(&mut agent, sibling), Err(ErrorCode::Denied));
     let requests = [
         Request::Stat(target("folder/secret")),
-        Request::MakeDir {
-            target: target("folder/new"),
-            mode: 0o755,
-            parents: false,
-        },
-        Request::MakeDir {
-            target: target("up/new/deep"),
-            mode: 0o755,
-            parents: true,
-        },
-        Request::Move {
-            from: target("folder/secret"),
-            to: b"mine".to_vec().into(),
-        },
-        Request::Move {
-            from: target("file"),
-            to: b"folder/mine".to_vec().into(),
-        },
-        Request::Remove {
-            target: target("folder/secret"),
-            recursive: true,
-        },
-        Request::SetMode {
-            target: target("file"),
-            mode: 0o777,
-        },
-        Request::List {
-            target: target("folder"),
-            depth: 1,
-        },
-        Request::Watch {
-            target: target("up"),
-            recursive: true,
-        },
+        Request::MakeDir { target: target("folder/new"), mode: 0o755, parents: false },
+        Request::MakeDir { target: target("up/new/deep"), mode: 0o755, parents: true },
+        Request::Move { from: target("folder/secret"), to: b"mine".to_vec().into() },
+        Request::Move { from: target("file"), to: b"folder/mine".to_vec().into() },
+        Request::Remove { target: target("folder/secret"), recursive: true },
+        Request::SetMode { target: target("file"), mode: 0o777 },
+        Request::List { target: target("folder"), depth: 1 },
+        Request::Watch { target: target("up"), recursive: true },
         Request::Pack(target("folder")),
         Request::Unpack(target("up/x")),
     ];
@@ -238,13 +154,7 @@ fn nothing_leads_out_of_the_root() {
     }
     // The links themselves may go, what they point to stays.
     for path in ["folder", "file", "up"] {
-        assert_eq!(
-            agent.client.ask(&Request::Remove {
-                target: target(path),
-                recursive: true
-            }),
-            Event::Done
-        );
+        assert_eq!(agent.client.ask(&Request::Remove { target: target(path), recursive: true }), Event::Done);
     }
     assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"secret");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
@@ -271,65 +181,36 @@ fn metadata_is_told_without_following() {
     fs::write(&file, "12345").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o2604)).unwrap();
     symlink("file", folder.path().join("link")).unwrap();
-    let Event::Entry(entry) = agent.client.ask(&Request::Stat(target("file"))) else {
-        panic!()
-    };
+    let Event::Entry(entry) = agent.client.ask(&Request::Stat(target("file"))) else { panic!() };
     let meta = fs::metadata(&file).unwrap();
-    assert_eq!(
-        (entry.kind, entry.size, entry.mode, entry.uid),
-        (FileKind::File, 5, 0o2604, meta.uid())
-    );
+    assert_eq!((entry.kind, entry.size, entry.mode, entry.uid), (FileKind::File, 5, 0o2604, meta.uid()));
     assert_eq!(entry.modified_ns, meta.mtime() * 1_000_000_000 + meta.mtime_nsec());
     assert_eq!(entry.path.as_slice(), file.to_str().unwrap().as_bytes());
-    let Event::Entry(entry) = agent.client.ask(&Request::Stat(target("link"))) else {
-        panic!()
-    };
+    let Event::Entry(entry) = agent.client.ask(&Request::Stat(target("link"))) else { panic!() };
     assert_eq!(entry.kind, FileKind::Symlink);
     assert_eq!(entry.link_target.unwrap().as_slice(), b"file");
-    assert_eq!(
-        code(&agent.client.ask(&Request::Stat(target("none")))),
-        ErrorCode::NotFound
-    );
+    assert_eq!(code(&agent.client.ask(&Request::Stat(target("none")))), ErrorCode::NotFound);
     assert_eq!(code(&agent.client.ask(&Request::Stat(target("")))), ErrorCode::Invalid);
-    assert_eq!(
-        code(&agent.client.ask(&Request::Stat(target("file/x")))),
-        ErrorCode::WrongType
-    );
+    assert_eq!(code(&agent.client.ask(&Request::Stat(target("file/x")))), ErrorCode::WrongType);
 }
 
 #[test]
 fn folders_are_made_moved_and_changed() {
     let (folder, mut agent) = agent();
-    let make = |path: &str, parents| Request::MakeDir {
-        target: target(path),
-        mode: 0o711,
-        parents,
-    };
+    let make = |path: &str, parents| Request::MakeDir { target: target(path), mode: 0o711, parents };
     assert_eq!(code(&agent.client.ask(&make("a/b/c", false))), ErrorCode::NotFound);
     assert_eq!(agent.client.ask(&make("a/b/c", true)), Event::Done);
     assert_eq!(agent.client.ask(&make("a/b/c", true)), Event::Done);
     assert_eq!(code(&agent.client.ask(&make("a/b/c", false))), ErrorCode::Exists);
-    assert_eq!(
-        fs::metadata(folder.path().join("a/b/c")).unwrap().mode() & 0o7777,
-        0o711
-    );
+    assert_eq!(fs::metadata(folder.path().join("a/b/c")).unwrap().mode() & 0o7777, 0o711);
     fs::write(folder.path().join("one"), "1").unwrap();
     fs::write(folder.path().join("two"), "2").unwrap();
     assert_eq!(code(&agent.client.ask(&make("one", true))), ErrorCode::Exists);
-    let to = |from: &str, to: &str| Request::Move {
-        from: target(from),
-        to: to.as_bytes().to_vec().into(),
-    };
+    let to = |from: &str, to: &str| Request::Move { from: target(from), to: to.as_bytes().to_vec().into() };
     assert_eq!(agent.client.ask(&to("one", "two")), Event::Done);
     assert_eq!(fs::read(folder.path().join("two")).unwrap(), b"1");
     assert_eq!(code(&agent.client.ask(&to("one", "three"))), ErrorCode::NotFound);
-    assert_eq!(
-        agent.client.ask(&Request::SetMode {
-            target: target("two"),
-            mode: 0o1604
-        }),
-        Event::Done
-    );
+    assert_eq!(agent.client.ask(&Request::SetMode { target: target("two"), mode: 0o1604 }), Event::Done);
     assert_eq!(fs::metadata(folder.path().join("two")).unwrap().mode() & 0o7777, 0o1604);
 }
 
@@ -348,10 +229,7 @@ fn large_listings_come_whole() {
     assert_eq!(all.len(), 2004, "symlinks are not followed");
     let path = format!("{}/a/b/c", folder.path().display());
     assert!(all.iter().any(|entry| entry.path.as_slice() == path.as_bytes()));
-    let not_a_folder = Request::List {
-        target: target(format!("{long}1")),
-        depth: 1,
-    };
+    let not_a_folder = Request::List { target: target(format!("{long}1")), depth: 1 };
     assert_eq!(code(&agent.client.ask(&not_a_folder)), ErrorCode::WrongType);
 }
 
@@ -362,18 +240,12 @@ fn folders_of_any_depth_and_width_are_removed() {
         for n in range(700):\n os.mkdir('deep-folder'); os.chdir('deep-folder'); open('f','w')";
     let made = agent.client.run(exec(&["python3", "-c", script]));
     assert_eq!(made.exit.code, Some(0), "{}", String::from_utf8_lossy(&made.error));
-    let remove = |recursive| Request::Remove {
-        target: target("tree"),
-        recursive,
-    };
+    let remove = |recursive| Request::Remove { target: target("tree"), recursive };
     assert_eq!(code(&agent.client.ask(&remove(false))), ErrorCode::Invalid);
     assert_eq!(agent.client.ask(&remove(true)), Event::Done);
     assert!(!folder.path().join("tree").exists());
     assert_eq!(code(&agent.client.ask(&remove(true))), ErrorCode::NotFound);
-    let root = Request::Remove {
-        target: target("."),
-        recursive: true,
-    };
+    let root = Request::Remove { target: target("."), recursive: true };
     assert_eq!(code(&agent.client.ask(&root)), ErrorCode::Invalid);
 }
 
@@ -381,19 +253,13 @@ fn folders_of_any_depth_and_width_are_removed() {
 fn a_small_read_finishes_while_processes_flood() {
     let (folder, mut agent) = agent();
     fs::write(folder.path().join("small"), "quick").unwrap();
-    let floods: Vec<u32> = (0..4)
-        .map(|_| agent.client.open(&Request::Exec(exec(&["yes"]))))
-        .collect();
+    let floods: Vec<u32> = (0..4).map(|_| agent.client.open(&Request::Exec(exec(&["yes"])))).collect();
     for flood in &floods {
         agent.client.started(*flood);
     }
     for _ in 0..20 {
         // Counts what comes before the answer, instead of time.
-        let request = Request::Read {
-            target: target("small"),
-            offset: 0,
-            length: None,
-        };
+        let request = Request::Read { target: target("small"), offset: 0, length: None };
         let stream = agent.client.open(&request);
         let mut between = 0;
         loop {
@@ -420,66 +286,37 @@ fn files_are_used_on_behalf_of_the_asked_user() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(folder.path(), Some(4321), Some(8765)).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let theirs = |path: &str, user: &str| Target {
-        user: Some(user.into()),
-        ..target(folder.path().join(path))
-    };
+    let theirs = |path: &str, user: &str| Target { user: Some(user.into()), ..target(folder.path().join(path)) };
     let mut upload = |target: Target| {
-        let stream = agent.client.open(&Request::Write {
-            target,
-            mode: 0o600,
-            parents: true,
-        });
+        let stream = agent.client.open(&Request::Write { target, mode: 0o600, parents: true });
         agent.client.send(stream, b"x");
         agent.client.end(stream);
         agent.client.event(stream)
     };
-    let Event::Entry(entry) = upload(theirs("sub/file", "4321:8765")) else {
-        panic!()
-    };
+    let Event::Entry(entry) = upload(theirs("sub/file", "4321:8765")) else { panic!() };
     assert_eq!((entry.uid, entry.gid), (4321, 8765));
     let sub = fs::metadata(folder.path().join("sub")).unwrap();
     assert_eq!((sub.uid(), sub.gid()), (4321, 8765));
     assert_eq!(code(&upload(theirs("file", "9999"))), ErrorCode::Denied);
     // Root may, and leaves it theirs.
-    let Event::Entry(entry) = upload(theirs("sub/file", "root")) else {
-        panic!()
-    };
+    let Event::Entry(entry) = upload(theirs("sub/file", "root")) else { panic!() };
     assert_eq!((entry.uid, entry.gid), (4321, 8765));
-    let read = Request::Read {
-        target: theirs("sub/file", "9999"),
-        offset: 0,
-        length: None,
-    };
+    let read = Request::Read { target: theirs("sub/file", "9999"), offset: 0, length: None };
     assert_eq!(code(&agent.client.ask(&read)), ErrorCode::Denied);
-    let change = |user: &str| Request::SetMode {
-        target: theirs("sub/file", user),
-        mode: 0o644,
-    };
+    let change = |user: &str| Request::SetMode { target: theirs("sub/file", user), mode: 0o644 };
     assert_eq!(code(&agent.client.ask(&change("9999"))), ErrorCode::Denied);
     assert_eq!(agent.client.ask(&change("4321:8765")), Event::Done);
-    let remove = |user: &str| Request::Remove {
-        target: theirs("sub", user),
-        recursive: true,
-    };
+    let remove = |user: &str| Request::Remove { target: theirs("sub", user), recursive: true };
     assert_eq!(code(&agent.client.ask(&remove("9999"))), ErrorCode::Denied);
     // A read-only file in a folder one may write: replacing it is refused as writing it would be.
     fs::write(folder.path().join("readonly"), "keep").unwrap();
-    let stream = agent.client.open(&Request::Write {
-        target: theirs("readonly", "4321:8765"),
-        mode: 0o600,
-        parents: false,
-    });
+    let stream =
+        agent.client.open(&Request::Write { target: theirs("readonly", "4321:8765"), mode: 0o600, parents: false });
     assert_eq!(code(&agent.client.event(stream)), ErrorCode::Denied);
     assert_eq!(agent.client.ask(&remove("4321:8765")), Event::Done);
     // Names come from the passwd file.
-    let Event::Entry(entry) = agent.client.ask(&Request::Stat(target("/etc/passwd"))) else {
-        panic!()
-    };
-    assert_eq!(
-        (entry.owner.as_deref(), entry.group.as_deref()),
-        (Some("root"), Some("root"))
-    );
+    let Event::Entry(entry) = agent.client.ask(&Request::Stat(target("/etc/passwd"))) else { panic!() };
+    assert_eq!((entry.owner.as_deref(), entry.group.as_deref()), (Some("root"), Some("root")));
 }
 
 #[test]
@@ -496,10 +333,7 @@ fn a_hostile_renamer_never_moves_a_write_outside() {
     let mut written = 0;
     for n in 0..500 {
         written += u32::from(write(&mut agent, format!("real/{n}"), b"x", n % 2 == 0).is_ok());
-        let _ = agent.client.ask(&Request::Remove {
-            target: target("real/keep"),
-            recursive: true,
-        });
+        let _ = agent.client.ask(&Request::Remove { target: target("real/keep"), recursive: true });
     }
     agent.client.reset(swapper);
     assert!(written > 0, "the race was won sometimes");

@@ -36,12 +36,7 @@ fn a_background_process_outlives_its_connection_and_is_found_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut agent = Agent::listening(folder.path(), &folder.path().join("socket"));
     let script = "echo first; read line; echo \"got $line\"; read line; echo \"then $line\" >&2; exit 3";
-    let request = Exec {
-        background: true,
-        stdin: true,
-        tag: Some("job".into()),
-        ..shell(script)
-    };
+    let request = Exec { background: true, stdin: true, tag: Some("job".into()), ..shell(script) };
     let stream = agent.client.open(&Request::Exec(request));
     let pid = agent.client.started(stream);
     let foreground = agent.client.open(&Request::Exec(exec(&["sleep", "1000"])));
@@ -52,16 +47,10 @@ fn a_background_process_outlives_its_connection_and_is_found_again() {
     assert!(alive(pid));
 
     let mut second = agent.connect();
-    let Event::Processes(all) = second.ask(&Request::Processes) else {
-        panic!()
-    };
+    let Event::Processes(all) = second.ask(&Request::Processes) else { panic!() };
     let found = all.iter().find(|process| process.pid == pid).unwrap();
     assert!(found.managed && found.tag.as_deref() == Some("job"));
-    let input = |data: &[u8]| Request::SendInput {
-        pid,
-        data: data.to_vec().into(),
-        end: false,
-    };
+    let input = |data: &[u8]| Request::SendInput { pid, data: data.to_vec().into(), end: false };
     assert_eq!(second.ask(&input(b"hello\n")), Event::Done);
     let stream = second.open(&Request::Attach { pid });
     assert_eq!(second.started(stream), pid);
@@ -81,23 +70,13 @@ fn a_background_process_outlives_its_connection_and_is_found_again() {
     let late = second.open(&Request::Attach { pid });
     let done = second.finish(late);
     assert_eq!((done.error.as_slice(), done.exit.code), (&b"then end\n"[..], Some(3)));
-    assert_eq!(
-        code(&second.ask(&Request::Signal {
-            pid,
-            signal: 15,
-            group: false
-        })),
-        ErrorCode::NotFound
-    );
+    assert_eq!(code(&second.ask(&Request::Signal { pid, signal: 15, group: false })), ErrorCode::NotFound);
 }
 
 #[test]
 fn a_detached_flood_is_not_held_up_and_its_last_words_are_kept() {
     let (folder, mut agent) = agent();
-    let request = Exec {
-        background: true,
-        ..shell("seq 1000000; touch finished; sleep 1000")
-    };
+    let request = Exec { background: true, ..shell("seq 1000000; touch finished; sleep 1000") };
     let stream = agent.client.open(&Request::Exec(request));
     let pid = agent.client.started(stream);
     agent.client.reset(stream);
@@ -106,19 +85,8 @@ fn a_detached_flood_is_not_held_up_and_its_last_words_are_kept() {
     agent.client.started(stream);
     let text = until(&mut agent.client, stream, "1000000\n");
     // What is held, and what was still in the pipe; never all of the 6.9 MB.
-    assert!(
-        (32 << 10..=(64 << 10) + (1 << 20)).contains(&text.len()),
-        "{}",
-        text.len()
-    );
-    assert_eq!(
-        agent.client.ask(&Request::Signal {
-            pid,
-            signal: 9,
-            group: true
-        }),
-        Event::Done
-    );
+    assert!((32 << 10..=(64 << 10) + (1 << 20)).contains(&text.len()), "{}", text.len());
+    assert_eq!(agent.client.ask(&Request::Signal { pid, signal: 9, group: true }), Event::Done);
 }
 
 #[test]
@@ -128,39 +96,17 @@ fn signals_reach_a_process_or_its_group() {
     let stream = agent.client.open(&Request::Exec(shell(script)));
     let pid = agent.client.started(stream);
     let child: u32 = until(&mut agent.client, stream, "\n").trim().parse().unwrap();
-    assert_eq!(
-        agent.client.ask(&Request::Signal {
-            pid,
-            signal: 10,
-            group: false
-        }),
-        Event::Done
-    );
+    assert_eq!(agent.client.ask(&Request::Signal { pid, signal: 10, group: false }), Event::Done);
     until(&mut agent.client, stream, "usr1");
     for signal in [-1, 65] {
-        let answer = agent.client.ask(&Request::Signal {
-            pid,
-            signal,
-            group: false,
-        });
+        let answer = agent.client.ask(&Request::Signal { pid, signal, group: false });
         assert_eq!(code(&answer), ErrorCode::Invalid);
     }
     for foreign in [1, 0, std::process::id(), u32::MAX] {
-        let answer = agent.client.ask(&Request::Signal {
-            pid: foreign,
-            signal: 0,
-            group: false,
-        });
+        let answer = agent.client.ask(&Request::Signal { pid: foreign, signal: 0, group: false });
         assert_eq!(code(&answer), ErrorCode::NotFound, "{foreign}");
     }
-    assert_eq!(
-        agent.client.ask(&Request::Signal {
-            pid,
-            signal: 9,
-            group: true
-        }),
-        Event::Done
-    );
+    assert_eq!(agent.client.ask(&Request::Signal { pid, signal: 9, group: true }), Event::Done);
     eventually("the child died too", || !alive(child));
     let mut done = Finished::default();
     agent.client.finish_started(stream, &mut done);
@@ -171,17 +117,11 @@ fn signals_reach_a_process_or_its_group() {
 fn a_terminal_has_a_size_job_control_and_ctrl_c() {
     let (_folder, mut agent) = agent();
     let size = TerminalSize { columns: 100, rows: 30 };
-    let mut request = Exec {
-        terminal: Some(size),
-        ..exec(&["bash", "--norc", "-i"])
-    };
+    let mut request = Exec { terminal: Some(size), ..exec(&["bash", "--norc", "-i"]) };
     request.env.push(b"PS1=PROMPT>".to_vec().into());
     let stream = agent.client.open(&Request::Exec(request));
     let pid = agent.client.started(stream);
-    agent.client.send(
-        stream,
-        b"stty size; test -t 0 && test -t 2 && echo is-a-$((40+2))-tty\n",
-    );
+    agent.client.send(stream, b"stty size; test -t 0 && test -t 2 && echo is-a-$((40+2))-tty\n");
     let text = until(&mut agent.client, stream, "is-a-42-tty");
     assert!(text.contains("30 100"), "{text:?}");
     assert!(!text.contains("no job control"), "{text:?}");
@@ -192,20 +132,14 @@ fn a_terminal_has_a_size_job_control_and_ctrl_c() {
     agent.client.send(stream, b"sleep 1000; echo went-$?\n");
     // The shell must be in the foreground command before it can be interrupted.
     eventually("sleep runs", || {
-        let Event::Processes(all) = agent.client.ask(&Request::Processes) else {
-            panic!()
-        };
-        all.iter()
-            .any(|process| process.parent == pid && process.command.as_slice() == b"sleep\x001000")
+        let Event::Processes(all) = agent.client.ask(&Request::Processes) else { panic!() };
+        all.iter().any(|process| process.parent == pid && process.command.as_slice() == b"sleep\x001000")
     });
     agent.client.send(stream, b"\x03echo code-$?\n");
     // Only at its prompt does the shell take an end of input for one.
     until(&mut agent.client, stream, "code-130\r\nPROMPT>");
     agent.client.end(stream);
-    let mut done = Finished {
-        ends: vec![2],
-        ..Finished::default()
-    };
+    let mut done = Finished { ends: vec![2], ..Finished::default() };
     agent.client.finish_started(stream, &mut done);
     assert_eq!((done.exit.code, done.error.as_slice()), (Some(0), &b""[..]));
     let answer = agent.client.ask(&Request::Resize { pid, size });
@@ -247,10 +181,7 @@ fn ports_inside_are_dialed() {
         server.join().unwrap();
     }
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    assert_eq!(
-        code(&agent.client.ask(&Request::Dial { port: unused })),
-        ErrorCode::Refused
-    );
+    assert_eq!(code(&agent.client.ask(&Request::Dial { port: unused })), ErrorCode::Refused);
 }
 
 #[test]
@@ -258,10 +189,7 @@ fn changes_are_told_also_in_folders_made_later() {
     let (folder, mut agent) = agent();
     let base = folder.path().join("watched");
     fs::create_dir_all(base.join("old/deep")).unwrap();
-    let stream = agent.client.open(&Request::Watch {
-        target: target("watched"),
-        recursive: true,
-    });
+    let stream = agent.client.open(&Request::Watch { target: target("watched"), recursive: true });
     assert_eq!(agent.client.event(stream), Event::Done);
     let mut wait_for = |kind: ChangeKind, path: &str| loop {
         match agent.client.event(stream) {
@@ -285,10 +213,7 @@ fn changes_are_told_also_in_folders_made_later() {
     wait_for(ChangeKind::Remove, "moved/b/file");
     fs::set_permissions(base.join("moved"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     wait_for(ChangeKind::Attributes, "moved");
-    let answer = agent.client.ask(&Request::Watch {
-        target: target("watched/old/deep/file"),
-        recursive: false,
-    });
+    let answer = agent.client.ask(&Request::Watch { target: target("watched/old/deep/file"), recursive: false });
     assert_eq!(code(&answer), ErrorCode::WrongType);
 }
 
@@ -298,18 +223,14 @@ fn the_process_list_bears_hostile_names() {
     let script = "import os,ctypes,sys\nctypes.CDLL(None).prctl(15, b'x) R 1 (', 0,0,0)\nprint('ok', flush=True)\nsys.stdin.read()";
     let mut request = exec(&["python3", "-c", script, &"a".repeat(100_000)]);
     request.stdin = true;
-    let streams: Vec<u32> = (0..5)
-        .map(|_| agent.client.open(&Request::Exec(request.clone())))
-        .collect();
+    let streams: Vec<u32> = (0..5).map(|_| agent.client.open(&Request::Exec(request.clone()))).collect();
     let mut pids = Vec::new();
     for stream in &streams {
         pids.push(agent.client.started(*stream));
         until(&mut agent.client, *stream, "ok");
     }
     let agent_pid = agent.pid();
-    let Event::Processes(all) = agent.client.ask(&Request::Processes) else {
-        panic!()
-    };
+    let Event::Processes(all) = agent.client.ask(&Request::Processes) else { panic!() };
     for pid in pids {
         let found = all.iter().find(|process| process.pid == pid).unwrap();
         assert!(found.managed && found.command.len() <= 4096 && found.command.starts_with(b"python3\0"));
@@ -341,10 +262,7 @@ fn the_connection_is_held_to_its_protocol() {
         |client| client.frame(Kind::Event, 5, 0, b""),
         |client| client.frame(Kind::Request, 0, 0, &to_bytes(&Request::Processes)),
         |client| {
-            let sleep = client.open(&Request::Exec(Exec {
-                stdin: true,
-                ..exec(&["sleep", "1000"])
-            }));
+            let sleep = client.open(&Request::Exec(Exec { stdin: true, ..exec(&["sleep", "1000"]) }));
             client.started(sleep);
             client.send(sleep, &vec![0; flow::INITIAL_WINDOW as usize + 200_000]);
         },
@@ -367,11 +285,7 @@ fn an_idle_agent_is_small() {
     let (folder, mut agent) = agent();
     fs::write(folder.path().join("file"), vec![0; 3 << 20]).unwrap();
     agent.client.run(exec(&["seq", "1000000"]));
-    let stream = agent.client.open(&Request::Read {
-        target: target("file"),
-        offset: 0,
-        length: None,
-    });
+    let stream = agent.client.open(&Request::Read { target: target("file"), offset: 0, length: None });
     agent.client.download(stream);
     let private = |pid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();

@@ -9,18 +9,7 @@ use sloplet_agent::{Config, Identity, serve};
 fn main() -> std::io::Result<()> {
     let root: PathBuf = std::env::args_os().nth(1).unwrap_or_else(|| "/".into()).into();
     let me = std::fs::metadata("/proc/self")?;
-    let identity = Identity::Fixed {
-        uid: me.uid(),
-        gid: me.gid(),
-        name: "me".into(),
-        home: root.clone(),
-    };
+    let identity = Identity::Fixed { uid: me.uid(), gid: me.gid(), name: "me".into(), home: root.clone() };
     let stream = std::io::stdin().as_fd().try_clone_to_owned()?;
-    serve(Config {
-        stream,
-        listener: None,
-        identity,
-        root,
-        oom_score: None,
-    })
+    serve(Config { stream, listener: None, identity, root, oom_score: None })
 }

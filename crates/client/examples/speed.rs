@@ -21,16 +21,7 @@ const ROUNDS: u32 = 20_000;
 /// Answers `Signal` with `Done` and `Exec` with [`TOTAL`] bytes.
 fn serve(mut socket: UnixStream) {
     let mut out = Vec::new();
-    encode(
-        &mut out,
-        Kind::Hello,
-        0,
-        0,
-        &to_bytes(&Hello {
-            version: VERSION,
-            build: "speed".into(),
-        }),
-    );
+    encode(&mut out, Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION, build: "speed".into() }));
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; PIECE];
     let piece = vec![b'x'; PIECE];
@@ -40,9 +31,7 @@ fn serve(mut socket: UnixStream) {
         out.clear();
         while left > 0 && window.available() >= PIECE {
             let head = Header::new(Kind::Data, flooding, Channel::Output as u8, PIECE).to_bytes();
-            let wrote = socket
-                .write_vectored(&[IoSlice::new(&head), IoSlice::new(&piece)])
-                .unwrap();
+            let wrote = socket.write_vectored(&[IoSlice::new(&head), IoSlice::new(&piece)]).unwrap();
             if wrote < HEADER_LEN {
                 socket.write_all(&head[wrote..]).unwrap();
             }
@@ -50,13 +39,7 @@ fn serve(mut socket: UnixStream) {
             window.consume(PIECE);
             left -= PIECE;
             if left == 0 {
-                encode(
-                    &mut out,
-                    Kind::Event,
-                    flooding,
-                    0,
-                    &to_bytes(&Event::Exited(Exit::default())),
-                );
+                encode(&mut out, Kind::Event, flooding, 0, &to_bytes(&Event::Exited(Exit::default())));
                 socket.write_all(&out).unwrap();
                 out.clear();
             }
@@ -69,9 +52,7 @@ fn serve(mut socket: UnixStream) {
         while let Some(frame) = decoder.next_frame().unwrap() {
             let stream = frame.header.stream;
             match frame.header.kind {
-                Kind::Window => window
-                    .grant(u32::from_le_bytes(frame.payload.try_into().unwrap()))
-                    .unwrap(),
+                Kind::Window => window.grant(u32::from_le_bytes(frame.payload.try_into().unwrap())).unwrap(),
                 Kind::Request => match from_bytes(frame.payload, "request").unwrap() {
                     Request::Exec(_) => {
                         encode(&mut out, Kind::Event, stream, 0, &to_bytes(&Event::Started { pid: 1 }));
@@ -96,10 +77,7 @@ async fn measure(name: &str) {
     for _ in 0..ROUNDS {
         agent.signal(1, 0, false).await.unwrap();
     }
-    println!(
-        "{name}: round trip {:.1} us",
-        start.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS)
-    );
+    println!("{name}: round trip {:.1} us", start.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS));
 
     for _ in 0..3 {
         let start = Instant::now();
@@ -109,28 +87,15 @@ async fn measure(name: &str) {
             received += bytes.len();
         }
         assert_eq!(received, TOTAL);
-        println!(
-            "{name}: output {:.2} GB/s",
-            TOTAL as f64 / 1e9 / start.elapsed().as_secs_f64()
-        );
+        println!("{name}: output {:.2} GB/s", TOTAL as f64 / 1e9 / start.elapsed().as_secs_f64());
     }
     drop(agent);
-    tokio::task::spawn_blocking(move || served.join().unwrap())
-        .await
-        .unwrap();
+    tokio::task::spawn_blocking(move || served.join().unwrap()).await.unwrap();
 }
 
 fn main() {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(measure("current thread"));
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(measure("current thread"));
     // A task of its own: `block_on` itself does not run on a worker.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async { tokio::spawn(measure("multi thread")).await.unwrap() });
 }

@@ -55,10 +55,7 @@ impl Agent {
         let hello = greet(&mut reader, &mut buffer).await?;
         let link = Arc::new(Link::new(Box::new(writer)));
         tokio::spawn(Driver::new(reader, buffer, link.clone()));
-        Ok(Self {
-            owner: Arc::new(LinkOwner(link)),
-            build: hello.build.into(),
-        })
+        Ok(Self { owner: Arc::new(LinkOwner(link)), build: hello.build.into() })
     }
 
     /// The agent's build, for people. The agent's own words.
@@ -97,12 +94,7 @@ impl Agent {
         loop {
             let (piece, rest) = data.split_at(data.len().min(INPUT_PIECE));
             let last = rest.is_empty();
-            self.ask::<()>(Request::SendInput {
-                pid,
-                data: piece.to_vec().into(),
-                end: end && last,
-            })
-            .await?;
+            self.ask::<()>(Request::SendInput { pid, data: piece.to_vec().into(), end: end && last }).await?;
             if last {
                 return Ok(());
             }
@@ -122,9 +114,7 @@ impl Agent {
 
     /// What is in a folder, `depth` levels down (1 is the folder itself); at most [`MAX_LISTING`] entries.
     pub async fn list(&self, target: Target, depth: u32) -> Result<Vec<Entry>, ClientError> {
-        let stream = self
-            .owner
-            .open(&Request::List { target, depth }, Backlog::Fail(MAX_LISTING_BYTES))?;
+        let stream = self.owner.open(&Request::List { target, depth }, Backlog::Fail(MAX_LISTING_BYTES))?;
         let mut listing: Vec<Entry> = Vec::new();
         let mut bytes = 0;
         loop {
@@ -140,16 +130,10 @@ impl Agent {
                 }
             }
             if listing.len() > MAX_LISTING {
-                return Err(ClientError::TooMuch {
-                    limit: MAX_LISTING,
-                    unit: "entries",
-                });
+                return Err(ClientError::TooMuch { limit: MAX_LISTING, unit: "entries" });
             }
             if bytes > MAX_LISTING_BYTES {
-                return Err(ClientError::TooMuch {
-                    limit: MAX_LISTING_BYTES,
-                    unit: "bytes",
-                });
+                return Err(ClientError::TooMuch { limit: MAX_LISTING_BYTES, unit: "bytes" });
             }
         }
     }
@@ -161,11 +145,7 @@ impl Agent {
 
     /// Renames, replacing a file in the way.
     pub async fn move_(&self, from: Target, to: impl Into<Vec<u8>>) -> Result<(), ClientError> {
-        self.ask(Request::Move {
-            from,
-            to: to.into().into(),
-        })
-        .await
+        self.ask(Request::Move { from, to: to.into().into() }).await
     }
 
     /// Removes a file, or a folder (with all that is in it if `recursive`).
@@ -192,9 +172,7 @@ impl Agent {
 
     /// Writes a file as a whole: it is replaced at [`Upload::finish`] or not at all.
     pub async fn write(&self, target: Target, mode: u32, parents: bool) -> Result<Upload<Entry>, ClientError> {
-        Ok(Upload::new(
-            self.owner.open(&Request::Write { target, mode, parents }, SHORT)?,
-        ))
+        Ok(Upload::new(self.owner.open(&Request::Write { target, mode, parents }, SHORT)?))
     }
 
     /// A tar archive of a folder's content, or of one file.

@@ -22,12 +22,7 @@ pub struct Connection {
 
 impl Connection {
     pub(crate) fn new(stream: StreamHandle) -> Self {
-        Self {
-            stream,
-            rest: Bytes::new(),
-            received_end: false,
-            sent_end: false,
-        }
+        Self { stream, rest: Bytes::new(), received_end: false, sent_end: false }
     }
 
     fn finish_if_over(&self) {
@@ -76,9 +71,7 @@ impl AsyncWrite for Connection {
         }
         let sender = self.stream.sender();
         let count = ready!(sender.poll_reserve(cx, data.len())).map_err(ClientError::into_io)?;
-        sender
-            .send_reserved(Bytes::copy_from_slice(&data[..count]))
-            .map_err(ClientError::into_io)?;
+        sender.send_reserved(Bytes::copy_from_slice(&data[..count])).map_err(ClientError::into_io)?;
         Poll::Ready(Ok(count))
     }
 

@@ -65,12 +65,7 @@ fn whole_frame(buffer: &[u8]) -> Result<Option<Header>, ClientError> {
 impl<R> Driver<R> {
     /// `buffer` is what was read beyond the greeting.
     pub(crate) fn new(reader: R, buffer: BytesMut, link: Arc<Link>) -> Self {
-        Self {
-            reader,
-            buffer,
-            read_size: MIN_READ,
-            link,
-        }
+        Self { reader, buffer, read_size: MIN_READ, link }
     }
 
     /// Room for the next read, and for the rest of the frame that has begun.

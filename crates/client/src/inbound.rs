@@ -89,8 +89,7 @@ impl Inbound {
 
     fn finish_tail(&mut self) {
         if !self.tail.is_empty() {
-            self.chunks
-                .push_back((self.tail_turn, std::mem::take(&mut self.tail).freeze()));
+            self.chunks.push_back((self.tail_turn, std::mem::take(&mut self.tail).freeze()));
         }
     }
 }
@@ -130,9 +129,7 @@ mod tests {
         inbound.push(Payload::Borrowed(b"a"), 0).unwrap();
         inbound.push(Payload::Owned(Bytes::from_static(b"bc")), 0).unwrap();
         inbound.push(Payload::Borrowed(b"d"), 2).unwrap();
-        let all: Vec<u8> = std::iter::from_fn(|| inbound.pop())
-            .flat_map(|(bytes, _)| bytes)
-            .collect();
+        let all: Vec<u8> = std::iter::from_fn(|| inbound.pop()).flat_map(|(bytes, _)| bytes).collect();
         assert_eq!(all, b"abcd");
     }
 }

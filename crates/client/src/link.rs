@@ -40,11 +40,7 @@ struct Table {
 
 impl Link {
     pub(crate) fn new(writer: Box<dyn AsyncWrite + Send + Unpin>) -> Self {
-        Self {
-            outgoing: Mutex::new(Outgoing::new(writer)),
-            table: Mutex::default(),
-            closing: AtomicBool::new(false),
-        }
+        Self { outgoing: Mutex::new(Outgoing::new(writer)), table: Mutex::default(), closing: AtomicBool::new(false) }
     }
 
     /// Sends a frame; the payload fits.

@@ -63,8 +63,7 @@ impl Outgoing {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }
-        self.tail
-            .extend_from_slice(&Header::new(kind, stream, channel, payload.len()).to_bytes());
+        self.tail.extend_from_slice(&Header::new(kind, stream, channel, payload.len()).to_bytes());
         self.queued += sloplet_wire::HEADER_LEN + payload.len();
         if payload.len() < COPY_BELOW {
             self.tail.extend_from_slice(&payload);

@@ -53,16 +53,8 @@ impl Process {
                 };
             }
         };
-        let stdin = stdin.then(|| Stdin {
-            sender: stream.sender().clone(),
-            ended: false,
-        });
-        Ok(Self {
-            pid,
-            stream,
-            stdin,
-            over: false,
-        })
+        let stdin = stdin.then(|| Stdin { sender: stream.sender().clone(), ended: false });
+        Ok(Self { pid, stream, stdin, over: false })
     }
 
     /// Its standard input, once, if the request asked for it.
@@ -114,12 +106,7 @@ impl Process {
                 ProcessEvent::Stdout(bytes) => keep(&mut stdout, bytes),
                 ProcessEvent::Stderr(bytes) => keep(&mut stderr, bytes),
                 ProcessEvent::Exited(exit) => {
-                    return Ok(Output {
-                        stdout,
-                        stderr,
-                        truncated,
-                        exit,
-                    });
+                    return Ok(Output { stdout, stderr, truncated, exit });
                 }
             }
         }

@@ -169,10 +169,8 @@ impl Stream {
 
 /// Wakes who waits, after letting go of the lock: they will want it.
 fn wake(mut state: MutexGuard<'_, State>, consumer: bool, producer: bool) {
-    let wakers = [
-        if consumer { state.consumer.take() } else { None },
-        if producer { state.producer.take() } else { None },
-    ];
+    let wakers =
+        [if consumer { state.consumer.take() } else { None }, if producer { state.producer.take() } else { None }];
     drop(state);
     wakers.into_iter().flatten().for_each(Waker::wake);
 }
@@ -181,9 +179,7 @@ fn incoming_channel(byte: u8) -> Result<Channel, ClientError> {
     match byte {
         byte if byte == Channel::Output as u8 => Ok(Channel::Output),
         byte if byte == Channel::Error as u8 => Ok(Channel::Error),
-        _ => Err(ClientError::Unexpected(
-            "data on a channel that does not come from the agent",
-        )),
+        _ => Err(ClientError::Unexpected("data on a channel that does not come from the agent")),
     }
 }
 
@@ -228,21 +224,13 @@ impl Answer for () {
 
 impl Answer for Entry {
     fn from_event(event: Event) -> Option<Self> {
-        if let Event::Entry(entry) = event {
-            Some(entry)
-        } else {
-            None
-        }
+        if let Event::Entry(entry) = event { Some(entry) } else { None }
     }
 }
 
 impl Answer for Vec<ProcessInfo> {
     fn from_event(event: Event) -> Option<Self> {
-        if let Event::Processes(processes) = event {
-            Some(processes)
-        } else {
-            None
-        }
+        if let Event::Processes(processes) = event { Some(processes) } else { None }
     }
 }
 
@@ -297,9 +285,7 @@ impl Sender {
         if let Some(error) = &lock(&self.stream.0).over {
             return Err(error.clone());
         }
-        self.owner
-            .0
-            .send(Kind::End, self.id, Channel::Input as u8, Bytes::new())
+        self.owner.0.send(Kind::End, self.id, Channel::Input as u8, Bytes::new())
     }
 }
 
@@ -310,9 +296,7 @@ pub(crate) struct StreamHandle {
 
 impl StreamHandle {
     pub(crate) fn new(id: u32, stream: Arc<Stream>, owner: Arc<LinkOwner>) -> Self {
-        Self {
-            sender: Sender { id, stream, owner },
-        }
+        Self { sender: Sender { id, stream, owner } }
     }
 
     pub(crate) fn sender(&self) -> &Sender {
@@ -345,20 +329,13 @@ impl StreamHandle {
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Incoming, ClientError>> {
         let Sender { id, stream, owner } = &self.sender;
         let mut state = lock(&stream.0);
-        let taken = state
-            .next_channel()
-            .and_then(|channel| Some((channel, state.inbound(channel).pop()?)));
+        let taken = state.next_channel().and_then(|channel| Some((channel, state.inbound(channel).pop()?)));
         if let Some((channel, (bytes, grant))) = taken {
             let over = state.over.is_some();
             drop(state);
             if let Some(grant) = grant.filter(|_| !over) {
                 // If this fails, so will the next read.
-                let _ = owner.0.send(
-                    Kind::Window,
-                    *id,
-                    channel as u8,
-                    Bytes::copy_from_slice(&grant.to_le_bytes()),
-                );
+                let _ = owner.0.send(Kind::Window, *id, channel as u8, Bytes::copy_from_slice(&grant.to_le_bytes()));
             }
             return Poll::Ready(Ok(Incoming::Data(channel, bytes)));
         }

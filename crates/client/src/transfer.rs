@@ -22,11 +22,7 @@ pub struct Download {
 
 impl Download {
     pub(crate) fn new(stream: StreamHandle) -> Self {
-        Self {
-            stream,
-            rest: Bytes::new(),
-            over: false,
-        }
+        Self { stream, rest: Bytes::new(), over: false }
     }
 
     /// The next bytes; `None` once all have come and the agent has said so. May be dropped without loss.
@@ -77,10 +73,7 @@ pub struct Upload<T> {
 
 impl<T: Answer> Upload<T> {
     pub(crate) fn new(stream: StreamHandle) -> Self {
-        Self {
-            stream,
-            answer: PhantomData,
-        }
+        Self { stream, answer: PhantomData }
     }
 
     /// Sends all of it, at the pace of the agent; fails as soon as the agent has given up.

@@ -21,10 +21,7 @@ impl Watcher {
     /// [`ChangeKind::Overflow`] says so.
     pub async fn recv(&mut self) -> Result<Change, ClientError> {
         if self.stream.take_lost() {
-            return Ok(Change {
-                kind: ChangeKind::Overflow,
-                path: Vec::new().into(),
-            });
+            return Ok(Change { kind: ChangeKind::Overflow, path: Vec::new().into() });
         }
         match poll_fn(|cx| self.stream.poll_event(cx)).await? {
             Event::Change(change) => Ok(change),

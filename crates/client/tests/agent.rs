@@ -30,19 +30,12 @@ impl Served {
         program.pop();
         program.push("examples/agent");
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let child = Command::new(program)
-            .arg(root.path())
-            .stdin(OwnedFd::from(theirs))
-            .spawn();
+        let child = Command::new(program).arg(root.path()).stdin(OwnedFd::from(theirs)).spawn();
         let child = child.expect("the `agent` example; `cargo build -p sloplet-client --examples` builds it");
         ours.set_nonblocking(true).unwrap();
         let (reader, writer) = tokio::net::UnixStream::from_std(ours).unwrap().into_split();
         let agent = soon(Agent::connect_halves(reader, writer)).await.unwrap();
-        Self {
-            agent: Some(agent),
-            child,
-            root,
-        }
+        Self { agent: Some(agent), child, root }
     }
 
     fn agent(&self) -> &Agent {
@@ -51,10 +44,7 @@ impl Served {
 
     fn target(&self, path: &str) -> Target {
         let path = self.root.path().join(path).into_os_string().into_encoded_bytes();
-        Target {
-            path: path.into(),
-            user: None,
-        }
+        Target { path: path.into(), user: None }
     }
 }
 
@@ -80,9 +70,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 
 fn shell(script: &str) -> Exec {
     Exec {
-        argv: [b"/bin/sh".as_slice(), b"-c", script.as_bytes()]
-            .map(|arg| arg.to_vec().into())
-            .to_vec(),
+        argv: [b"/bin/sh".as_slice(), b"-c", script.as_bytes()].map(|arg| arg.to_vec().into()).to_vec(),
         env: vec![b"PATH=/usr/bin:/bin".to_vec().into()],
         ..Exec::default()
     }
@@ -97,10 +85,7 @@ async fn processes_run_and_fail() {
     assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
     assert_eq!((output.exit.code, output.truncated), (Some(3), false));
 
-    let missing = Exec {
-        argv: vec![b"/no/such/program".to_vec().into()],
-        ..Exec::default()
-    };
+    let missing = Exec { argv: vec![b"/no/such/program".to_vec().into()], ..Exec::default() };
     let error = soon(agent.exec(missing)).await.err().unwrap();
     assert_eq!(error.failure().unwrap().code, ErrorCode::NotFound);
 
@@ -112,17 +97,9 @@ async fn processes_run_and_fail() {
 #[tokio::test]
 async fn many_megabytes_go_through_and_come_back() {
     let served = Served::start().await;
-    let mut process = soon(served.agent().exec(Exec {
-        stdin: true,
-        ..shell("cat")
-    }))
-    .await
-    .unwrap();
+    let mut process = soon(served.agent().exec(Exec { stdin: true, ..shell("cat") })).await.unwrap();
     let mut stdin = process.take_stdin().unwrap();
-    let data: Bytes = (0..20_000_000u32)
-        .map(|n| (n * 7 + n / 251) as u8)
-        .collect::<Vec<_>>()
-        .into();
+    let data: Bytes = (0..20_000_000u32).map(|n| (n * 7 + n / 251) as u8).collect::<Vec<_>>().into();
     let sent = data.clone();
     let writing = tokio::spawn(async move { stdin.write(sent).await });
     let output = soon(process.output(usize::MAX)).await.unwrap();
@@ -157,13 +134,7 @@ async fn dropping_kills_a_foreground_process_and_not_a_background_one() {
     let foreground_pid = foreground.pid;
     let script = "echo early; while [ ! -e go ]; do sleep 0.01; done; echo late";
     let cwd = Some(served.root.path().as_os_str().as_encoded_bytes().to_vec().into());
-    let background = soon(agent.exec(Exec {
-        background: true,
-        cwd,
-        ..shell(script)
-    }))
-    .await
-    .unwrap();
+    let background = soon(agent.exec(Exec { background: true, cwd, ..shell(script) })).await.unwrap();
     drop(foreground);
     let pid = background.detach();
     // Gone: the agent no longer knows it.
@@ -185,12 +156,7 @@ async fn a_terminal_has_a_size_that_changes() {
     let served = Served::start().await;
     let agent = served.agent();
     let terminal = Some(TerminalSize { columns: 90, rows: 20 });
-    let mut process = soon(agent.exec(Exec {
-        terminal,
-        ..shell("stty size; read line; stty size")
-    }))
-    .await
-    .unwrap();
+    let mut process = soon(agent.exec(Exec { terminal, ..shell("stty size; read line; stty size") })).await.unwrap();
     let mut stdin = process.take_stdin().unwrap();
     let mut seen = String::new();
     loop {
@@ -200,9 +166,7 @@ async fn a_terminal_has_a_size_that_changes() {
             ProcessEvent::Exited(exit) => break assert_eq!(exit.code, Some(0)),
         }
         if seen == "20 90\r\n" {
-            soon(agent.resize(process.pid, TerminalSize { columns: 50, rows: 10 }))
-                .await
-                .unwrap();
+            soon(agent.resize(process.pid, TerminalSize { columns: 50, rows: 10 })).await.unwrap();
             soon(stdin.write("\n")).await.unwrap();
         }
     }
@@ -217,40 +181,23 @@ async fn files_go_in_and_come_out() {
     let mut upload = soon(agent.write(served.target("a/b/file"), 0o640, true)).await.unwrap();
     soon(upload.write(data.clone())).await.unwrap();
     let entry = soon(upload.finish()).await.unwrap();
-    assert_eq!(
-        (entry.size, entry.mode & 0o777, entry.kind),
-        (data.len() as u64, 0o640, FileKind::File)
-    );
+    assert_eq!((entry.size, entry.mode & 0o777, entry.kind), (data.len() as u64, 0o640, FileKind::File));
     assert_eq!(soon(agent.stat(served.target("a/b/file"))).await.unwrap(), entry);
 
-    let (read, mut download) = soon(agent.read(served.target("a/b/file"), 10, Some(1_000_000)))
-        .await
-        .unwrap();
+    let (read, mut download) = soon(agent.read(served.target("a/b/file"), 10, Some(1_000_000))).await.unwrap();
     assert_eq!(read.path, entry.path);
     let mut content = Vec::new();
     soon(download.read_to_end(&mut content)).await.unwrap();
     assert!(content == data[10..1_000_010]);
 
-    soon(agent.move_(served.target("a/b/file"), served.target("a/moved").path.to_vec()))
-        .await
-        .unwrap();
+    soon(agent.move_(served.target("a/b/file"), served.target("a/moved").path.to_vec())).await.unwrap();
     soon(agent.set_mode(served.target("a/moved"), 0o600)).await.unwrap();
     let mut listed: Vec<_> = soon(agent.list(served.target("a"), 1)).await.unwrap();
     listed.sort_by(|a, b| a.path.cmp(&b.path));
-    assert_eq!(
-        listed.iter().map(|entry| entry.kind).collect::<Vec<_>>(),
-        [FileKind::Directory, FileKind::File]
-    );
+    assert_eq!(listed.iter().map(|entry| entry.kind).collect::<Vec<_>>(), [FileKind::Directory, FileKind::File]);
 
     let mut archive = Vec::new();
-    soon(
-        soon(agent.pack(served.target("a")))
-            .await
-            .unwrap()
-            .read_to_end(&mut archive),
-    )
-    .await
-    .unwrap();
+    soon(soon(agent.pack(served.target("a"))).await.unwrap().read_to_end(&mut archive)).await.unwrap();
     let mut upload = soon(agent.unpack(served.target("copy"))).await.unwrap();
     soon(upload.write(archive)).await.unwrap();
     soon(upload.finish()).await.unwrap();
@@ -294,10 +241,7 @@ async fn changes_are_seen_and_ports_dialed() {
         writer.write_all(&data).await.unwrap();
         writer.shutdown().await.unwrap();
     };
-    soon(async { tokio::join!(writing, reader.read_to_end(&mut back)) })
-        .await
-        .1
-        .unwrap();
+    soon(async { tokio::join!(writing, reader.read_to_end(&mut back)) }).await.1.unwrap();
     soon(echo).await.unwrap();
     assert!(back == data);
     let refused = soon(agent.dial(port)).await.err().unwrap();
@@ -308,12 +252,7 @@ async fn changes_are_seen_and_ports_dialed() {
 async fn running_processes_are_listed() {
     let served = Served::start().await;
     let agent = served.agent();
-    let process = soon(agent.exec(Exec {
-        tag: Some("sleeper".into()),
-        ..shell("exec sleep 1000")
-    }))
-    .await
-    .unwrap();
+    let process = soon(agent.exec(Exec { tag: Some("sleeper".into()), ..shell("exec sleep 1000") })).await.unwrap();
     let listed = soon(agent.processes()).await.unwrap();
     let found = listed.iter().find(|info| info.pid == process.pid).unwrap();
     assert_eq!((found.managed, found.tag.as_deref()), (true, Some("sleeper")));

@@ -42,10 +42,7 @@ impl Script {
                 return Some((frame.header, frame.payload.to_vec()));
             }
             let mut bytes = vec![0; 64 * 1024];
-            let count = tokio::time::timeout(HANG, self.stream.read(&mut bytes))
-                .await
-                .expect("hang")
-                .unwrap();
+            let count = tokio::time::timeout(HANG, self.stream.read(&mut bytes)).await.expect("hang").unwrap();
             if count == 0 {
                 return None;
             }
@@ -62,30 +59,19 @@ impl Script {
 
 fn silent() -> (DuplexStream, Script) {
     let (host, stream) = duplex(4 * 1024 * 1024);
-    (
-        host,
-        Script {
-            stream,
-            decoder: Decoder::new(),
-        },
-    )
+    (host, Script { stream, decoder: Decoder::new() })
 }
 
 async fn greeted() -> (Agent, Script) {
     let (host, mut script) = silent();
-    let hello = Hello {
-        version: VERSION,
-        build: "test".into(),
-    };
+    let hello = Hello { version: VERSION, build: "test".into() };
     script.send(Kind::Hello, 0, 0, &to_bytes(&hello)).await;
     (Agent::connect(host).await.unwrap(), script)
 }
 
 /// Both at once: what the host does and what the agent does.
 async fn both<A, B>(host: impl Future<Output = A>, agent: impl Future<Output = B>) -> (A, B) {
-    tokio::time::timeout(HANG, async { tokio::join!(host, agent) })
-        .await
-        .expect("hang")
+    tokio::time::timeout(HANG, async { tokio::join!(host, agent) }).await.expect("hang")
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -93,10 +79,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn target(path: &str) -> Target {
-    Target {
-        path: path.as_bytes().to_vec().into(),
-        user: None,
-    }
+    Target { path: path.as_bytes().to_vec().into(), user: None }
 }
 
 fn entry(path: &str) -> Entry {
@@ -129,27 +112,17 @@ async fn started(agent: &Agent, script: &mut Script, exec: Exec) -> (sloplet_cli
 async fn a_process_delivers_output_in_order_then_its_end() {
     let (agent, mut script) = greeted().await;
     assert_eq!(agent.build(), "test");
-    let exec = Exec {
-        argv: vec![b"true".to_vec().into()],
-        ..Exec::default()
-    };
+    let exec = Exec { argv: vec![b"true".to_vec().into()], ..Exec::default() };
     let (mut process, stream) = started(&agent, &mut script, exec).await;
     assert_eq!(process.pid, 7);
     assert!(process.take_stdin().is_none());
     let big = vec![b'x'; 100_000];
-    for (channel, data) in [
-        (Channel::Output, &b"a"[..]),
-        (Channel::Error, b"b"),
-        (Channel::Output, &big),
-    ] {
+    for (channel, data) in [(Channel::Output, &b"a"[..]), (Channel::Error, b"b"), (Channel::Output, &big)] {
         script.send(Kind::Data, stream, channel as u8, data).await;
     }
     script.send(Kind::End, stream, Channel::Output as u8, b"").await;
     script.send(Kind::End, stream, Channel::Error as u8, b"").await;
-    let exit = Exit {
-        code: Some(3),
-        ..Exit::default()
-    };
+    let exit = Exit { code: Some(3), ..Exit::default() };
     script.event(stream, Event::Exited(exit.clone())).await;
     let mut seen = Vec::new();
     while let Some(event) = soon(process.next()).await {
@@ -163,62 +136,35 @@ async fn a_process_delivers_output_in_order_then_its_end() {
     ];
     assert_eq!(seen, expected);
     drop((process, agent));
-    assert!(
-        script.receive().await.is_none(),
-        "a finished process needs no reset, and the connection closes"
-    );
+    assert!(script.receive().await.is_none(), "a finished process needs no reset, and the connection closes");
 }
 
 #[tokio::test]
 async fn a_failed_set_up_is_told_with_its_step() {
     let (host, mut script) = silent();
-    let fatal = Fatal {
-        step: "mount proc".into(),
-        errno: 1,
-        detail: String::new(),
-    };
+    let fatal = Fatal { step: "mount proc".into(), errno: 1, detail: String::new() };
     script.send(Kind::Fatal, 0, 0, &to_bytes(&fatal)).await;
     let error = soon(Agent::connect(host)).await.err().unwrap();
-    assert_eq!(
-        error.to_string(),
-        "sandbox set-up failed at `mount proc`: Operation not permitted (os error 1)"
-    );
+    assert_eq!(error.to_string(), "sandbox set-up failed at `mount proc`: Operation not permitted (os error 1)");
     assert!(matches!(error, ClientError::SetUp(told) if told == fatal));
 }
 
 #[tokio::test]
 async fn greetings_that_are_none_are_refused() {
     let (host, mut script) = silent();
-    script
-        .send(
-            Kind::Hello,
-            0,
-            0,
-            &to_bytes(&Hello {
-                version: VERSION + 1,
-                build: String::new(),
-            }),
-        )
-        .await;
+    script.send(Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION + 1, build: String::new() })).await;
     assert!(matches!(soon(Agent::connect(host)).await, Err(ClientError::Version { agent }) if agent == VERSION + 1));
 
     let (host, mut script) = silent();
     script.send(Kind::Data, 1, 1, b"x").await;
-    assert!(matches!(
-        soon(Agent::connect(host)).await,
-        Err(ClientError::Unexpected(_))
-    ));
+    assert!(matches!(soon(Agent::connect(host)).await, Err(ClientError::Unexpected(_))));
 
     let (host, mut script) = silent();
     script.send(Kind::Hello, 0, 0, b"\xff\xff").await;
     assert!(matches!(soon(Agent::connect(host)).await, Err(ClientError::Wire(_))));
 
     let (host, mut script) = silent();
-    script
-        .stream
-        .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        .await
-        .unwrap();
+    script.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
     assert!(matches!(soon(Agent::connect(host)).await, Err(ClientError::Wire(_))));
 
     let (host, script) = silent();
@@ -238,29 +184,12 @@ async fn frames_that_break_the_protocol_end_the_connection_for_everyone() {
     let violations = [
         ("unknown kind", [&[0; 8][..], &[99, 0, 0, 0]].concat()),
         ("oversized frame", oversized),
-        (
-            "second hello",
-            frame(
-                Kind::Hello,
-                0,
-                0,
-                &to_bytes(&Hello {
-                    version: VERSION,
-                    build: String::new(),
-                }),
-            ),
-        ),
-        (
-            "request from the agent",
-            frame(Kind::Request, 1, 0, &to_bytes(&Request::Processes)),
-        ),
+        ("second hello", frame(Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION, build: String::new() }))),
+        ("request from the agent", frame(Kind::Request, 1, 0, &to_bytes(&Request::Processes))),
         ("event on a stream never opened", frame(Kind::Event, 99, 0, &done)),
         ("data on stream 0", frame(Kind::Data, 0, 1, b"x")),
         ("malformed event", frame(Kind::Event, 1, 0, b"\xff")),
-        (
-            "event that is no answer",
-            frame(Kind::Event, 1, 0, &to_bytes(&Event::Started { pid: 1 })),
-        ),
+        ("event that is no answer", frame(Kind::Event, 1, 0, &to_bytes(&Event::Started { pid: 1 }))),
         ("data on the input channel", frame(Kind::Data, 1, 0, b"x")),
         ("data on a channel that does not exist", frame(Kind::Data, 1, 9, b"x")),
         ("window that is no number", frame(Kind::Window, 1, 0, b"abc")),
@@ -268,45 +197,23 @@ async fn frames_that_break_the_protocol_end_the_connection_for_everyone() {
         ("impossible window", frame(Kind::Window, 1, 0, &u32::MAX.to_le_bytes())),
         ("oversized ping", frame(Kind::Ping, 0, 0, &[0; 9])),
         ("malformed pong", frame(Kind::Pong, 0, 0, b"")),
-        (
-            "data after the end",
-            [frame(Kind::End, 1, 1, b""), frame(Kind::Data, 1, 1, b"x")].concat(),
-        ),
+        ("data after the end", [frame(Kind::End, 1, 1, b""), frame(Kind::Data, 1, 1, b"x")].concat()),
         ("fatal while serving", {
-            frame(
-                Kind::Fatal,
-                0,
-                0,
-                &to_bytes(&Fatal {
-                    step: "x".into(),
-                    errno: 0,
-                    detail: String::new(),
-                }),
-            )
+            frame(Kind::Fatal, 0, 0, &to_bytes(&Fatal { step: "x".into(), errno: 0, detail: String::new() }))
         }),
     ];
     for (what, bytes) in violations {
         let (agent, mut script) = greeted().await;
-        let (results, ()) = both(
-            async { tokio::join!(agent.stat(target("/a")), agent.processes(), agent.ping()) },
-            async {
+        let (results, ()) =
+            both(async { tokio::join!(agent.stat(target("/a")), agent.processes(), agent.ping()) }, async {
                 script.request().await;
                 script.request().await;
                 script.stream.write_all(&bytes).await.unwrap();
-            },
-        )
-        .await;
-        for result in [
-            results.0.err(),
-            results.1.err(),
-            results.2.err(),
-            soon(agent.ping()).await.err(),
-        ] {
+            })
+            .await;
+        for result in [results.0.err(), results.1.err(), results.2.err(), soon(agent.ping()).await.err()] {
             let error = result.unwrap_or_else(|| panic!("{what}: no error"));
-            let named = matches!(
-                error,
-                ClientError::Wire(_) | ClientError::Unexpected(_) | ClientError::SetUp(_)
-            );
+            let named = matches!(error, ClientError::Wire(_) | ClientError::Unexpected(_) | ClientError::SetUp(_));
             assert!(named, "{what}: {error:?}");
         }
         // Whatever was under way comes first; then the host must have closed.
@@ -369,22 +276,10 @@ async fn a_slow_consumer_does_not_stall_another_stream() {
 #[tokio::test]
 async fn dropping_resets_and_what_was_under_way_is_ignored() {
     let (agent, mut script) = greeted().await;
-    let (process, stream) = started(
-        &agent,
-        &mut script,
-        Exec {
-            stdin: true,
-            ..Exec::default()
-        },
-    )
-    .await;
+    let (process, stream) = started(&agent, &mut script, Exec { stdin: true, ..Exec::default() }).await;
     drop(process);
     let (header, _) = script.receive().await.unwrap();
-    assert_eq!(
-        (header.kind, header.stream),
-        (Kind::Reset, stream),
-        "and no End of its input"
-    );
+    assert_eq!((header.kind, header.stream), (Kind::Reset, stream), "and no End of its input");
 
     // A request given up before its answer.
     let mut request = Box::pin(agent.processes());
@@ -416,15 +311,7 @@ async fn dropping_resets_and_what_was_under_way_is_ignored() {
 #[tokio::test]
 async fn input_waits_for_credit_and_ends_when_dropped() {
     let (agent, mut script) = greeted().await;
-    let (mut process, stream) = started(
-        &agent,
-        &mut script,
-        Exec {
-            stdin: true,
-            ..Exec::default()
-        },
-    )
-    .await;
+    let (mut process, stream) = started(&agent, &mut script, Exec { stdin: true, ..Exec::default() }).await;
     let mut stdin = process.take_stdin().unwrap();
     let window = INITIAL_WINDOW as usize;
     let data: Bytes = (0..2 * window + 5).map(|n| n as u8).collect::<Vec<_>>().into();
@@ -447,9 +334,7 @@ async fn input_waits_for_credit_and_ends_when_dropped() {
                     // The host has stopped by itself.
                     let more = tokio::time::timeout(Duration::from_millis(20), script.receive()).await;
                     assert!(more.is_err(), "sent beyond its credit");
-                    script
-                        .send(Kind::Window, stream, 0, &INITIAL_WINDOW.to_le_bytes())
-                        .await;
+                    script.send(Kind::Window, stream, 0, &INITIAL_WINDOW.to_le_bytes()).await;
                 }
             }
         },
@@ -462,15 +347,7 @@ async fn input_waits_for_credit_and_ends_when_dropped() {
 #[tokio::test]
 async fn input_to_a_process_that_ended_fails_instead_of_waiting() {
     let (agent, mut script) = greeted().await;
-    let (mut process, stream) = started(
-        &agent,
-        &mut script,
-        Exec {
-            stdin: true,
-            ..Exec::default()
-        },
-    )
-    .await;
+    let (mut process, stream) = started(&agent, &mut script, Exec { stdin: true, ..Exec::default() }).await;
     let mut stdin = process.take_stdin().unwrap();
     let (written, ()) = both(stdin.write(vec![0; 2 * INITIAL_WINDOW as usize]), async {
         script.receive().await.unwrap();
@@ -486,29 +363,15 @@ async fn input_to_a_process_that_ended_fails_instead_of_waiting() {
 async fn an_agent_that_grants_credit_but_does_not_read_makes_writers_wait() {
     let (host, mut script) = {
         let (host, stream) = duplex(1024);
-        (
-            host,
-            Script {
-                stream,
-                decoder: Decoder::new(),
-            },
-        )
+        (host, Script { stream, decoder: Decoder::new() })
     };
-    let greeting = to_bytes(&Hello {
-        version: VERSION,
-        build: String::new(),
-    });
+    let greeting = to_bytes(&Hello { version: VERSION, build: String::new() });
     script.send(Kind::Hello, 0, 0, &greeting).await;
     let agent = Agent::connect(host).await.unwrap();
     let mut upload = agent.write(target("/a"), 0o644, false).await.unwrap();
-    script
-        .send(Kind::Window, 1, 0, &(u32::MAX - INITIAL_WINDOW).to_le_bytes())
-        .await;
+    script.send(Kind::Window, 1, 0, &(u32::MAX - INITIAL_WINDOW).to_le_bytes()).await;
     let mut queued = 0;
-    while tokio::time::timeout(Duration::from_millis(50), upload.write(vec![0; 64 * 1024]))
-        .await
-        .is_ok()
-    {
+    while tokio::time::timeout(Duration::from_millis(50), upload.write(vec![0; 64 * 1024])).await.is_ok() {
         queued += 64 * 1024;
         assert!(queued < 4 * 1024 * 1024, "the queue grows without bound");
     }
@@ -527,10 +390,7 @@ async fn an_agent_that_grants_credit_but_does_not_read_makes_writers_wait() {
 async fn an_upload_hears_of_its_failure_early_and_of_its_success_at_the_end() {
     let (agent, mut script) = greeted().await;
     let mut upload = agent.write(target("/a"), 0o644, true).await.unwrap();
-    let failure = Failure {
-        code: ErrorCode::Exhausted,
-        message: "disk full".into(),
-    };
+    let failure = Failure { code: ErrorCode::Exhausted, message: "disk full".into() };
     let (written, ()) = both(upload.write(vec![0; 2 * INITIAL_WINDOW as usize]), async {
         let (stream, _) = script.request().await;
         script.event(stream, Event::Failed(failure.clone())).await;
@@ -557,11 +417,7 @@ async fn an_upload_hears_of_its_failure_early_and_of_its_success_at_the_end() {
     drop(agent.write(target("/c"), 0o644, true).await.unwrap());
     let (stream, _) = script.request().await;
     let (header, _) = script.receive().await.unwrap();
-    assert_eq!(
-        (header.kind, header.stream),
-        (Kind::Reset, stream),
-        "an abandoned upload is reset"
-    );
+    assert_eq!((header.kind, header.stream), (Kind::Reset, stream), "an abandoned upload is reset");
 }
 
 #[tokio::test]
@@ -584,10 +440,7 @@ async fn a_download_is_complete_only_when_the_agent_says_so() {
             soon(download.read_to_string(&mut all)).await.unwrap();
             assert_eq!(all, "hello");
         } else {
-            let failure = Failure {
-                code: ErrorCode::Io,
-                message: "bad disk".into(),
-            };
+            let failure = Failure { code: ErrorCode::Io, message: "bad disk".into() };
             script.event(stream, Event::Failed(failure.clone())).await;
             assert_eq!(soon(download.chunk()).await.unwrap().unwrap(), "hello");
             assert_eq!(soon(download.chunk()).await.unwrap_err().failure(), Some(&failure));
@@ -600,9 +453,7 @@ async fn listings_are_collected_and_bounded() {
     let (agent, mut script) = greeted().await;
     let (listed, ()) = both(agent.list(target("/"), 2), async {
         let (stream, _) = script.request().await;
-        script
-            .event(stream, Event::Entries(vec![entry("/a"), entry("/b")]))
-            .await;
+        script.event(stream, Event::Entries(vec![entry("/a"), entry("/b")])).await;
         script.event(stream, Event::Entries(vec![entry("/c")])).await;
         script.event(stream, Event::Done).await;
     })
@@ -637,10 +488,7 @@ async fn listings_are_collected_and_bounded() {
 #[tokio::test]
 async fn a_watcher_that_is_not_read_loses_the_oldest_and_says_so() {
     let (agent, mut script) = greeted().await;
-    let change = |n: u32| Change {
-        kind: ChangeKind::Write,
-        path: n.to_string().into_bytes().into(),
-    };
+    let change = |n: u32| Change { kind: ChangeKind::Write, path: n.to_string().into_bytes().into() };
     let (watcher, stream) = both(agent.watch(target("/"), true), async {
         let (stream, _) = script.request().await;
         script.event(stream, Event::Done).await;
@@ -715,19 +563,14 @@ async fn an_agent_that_dies_or_abandons_is_noticed() {
 #[tokio::test]
 async fn a_request_that_does_not_fit_is_refused_and_long_input_is_cut() {
     let (agent, mut script) = greeted().await;
-    let exec = Exec {
-        argv: vec![vec![b'x'; MAX_PAYLOAD].into()],
-        ..Exec::default()
-    };
+    let exec = Exec { argv: vec![vec![b'x'; MAX_PAYLOAD].into()], ..Exec::default() };
     assert!(matches!(soon(agent.exec(exec)).await, Err(ClientError::TooLarge(_))));
     let data = vec![b'y'; MAX_PAYLOAD + 1];
     let (sent, received) = both(agent.send_input(7, &data, true), async {
         let mut received = Vec::new();
         loop {
             let (stream, request) = script.request().await;
-            let Request::SendInput { pid: 7, data, end } = request else {
-                panic!("{request:?}")
-            };
+            let Request::SendInput { pid: 7, data, end } = request else { panic!("{request:?}") };
             received.extend_from_slice(&data);
             script.event(stream, Event::Done).await;
             if end {
@@ -742,16 +585,10 @@ async fn a_request_that_does_not_fit_is_refused_and_long_input_is_cut() {
 
 #[test]
 fn callers_are_told_when_the_runtime_goes_away() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (agent, script) = runtime.block_on(greeted());
     drop(runtime);
-    let other = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     assert!(matches!(other.block_on(soon(agent.ping())), Err(ClientError::Closed)));
     drop(script);
 }

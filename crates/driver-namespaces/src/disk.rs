@@ -19,7 +19,11 @@ use crate::driver::failed;
 /// A new disk for these limits.
 pub fn provide(data_dir: &Path, limits: &Limits) -> Result<OwnedFd, DriverError> {
     let dir = data_dir.join("disks");
-    DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|error| failed("make the folder of disks", error))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir)
+        .map_err(|error| failed("make the folder of disks", error))?;
     let template = template(&dir, limits)?;
     let copy = nameless(&dir)?;
     if ioctl_ficlone(&copy, &template).is_err() {
@@ -55,7 +59,16 @@ fn format(file: &File, limits: &Limits) -> Result<(), DriverError> {
     ftruncate(file, limits.disk.0).map_err(|error| failed("make a disk", error))?;
     let mkfs = find_mkfs().ok_or_else(|| failed("make a disk", "mkfs.ext4 is missing: apt-get install e2fsprogs"))?;
     let output = Command::new(mkfs)
-        .args(["-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"])
+        .args([
+            "-q",
+            "-F",
+            "-m",
+            "0",
+            "-O",
+            "^has_journal,^resize_inode",
+            "-E",
+            "lazy_itable_init=1,nodiscard,root_owner=0:0",
+        ])
         .args(["-N", &limits.inodes().to_string()])
         .arg(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()))
         .stdin(Stdio::null())
@@ -70,7 +83,10 @@ fn format(file: &File, limits: &Limits) -> Result<(), DriverError> {
 
 /// `mkfs.ext4`, which lies outside an ordinary user's search path.
 pub fn find_mkfs() -> Option<PathBuf> {
-    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().map(|dir| Path::new(dir).join("mkfs.ext4")).find(|path| path.exists())
+    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+        .iter()
+        .map(|dir| Path::new(dir).join("mkfs.ext4"))
+        .find(|path| path.exists())
 }
 
 /// Copies the few blocks that an empty file system has.

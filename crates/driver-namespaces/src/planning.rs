@@ -62,7 +62,8 @@ fn is_root(user: &str) -> bool {
 /// Whether the image knows a `user`. Read from the topmost layer that has the file; symlinks are not followed.
 fn has_user(image: &Image) -> bool {
     let path = image.layers.iter().map(|layer| layer.join("etc/passwd"));
-    let Some(file) = path.into_iter().find(|path| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())) else {
+    let Some(file) = path.into_iter().find(|path| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file()))
+    else {
         return false;
     };
     std::fs::read(file).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"user:")))

@@ -9,7 +9,8 @@ use sloplet_spawner::lease::RANGE;
 /// First subordinate user and group id, if there are enough of both and the helpers that map them.
 pub fn of_this_user() -> Option<(u32, u32)> {
     let helpers = ["newuidmap", "newgidmap"];
-    let installed = |name: &&str| ["/usr/bin", "/bin", "/usr/sbin"].iter().any(|dir| Path::new(dir).join(name).exists());
+    let installed =
+        |name: &&str| ["/usr/bin", "/bin", "/usr/sbin"].iter().any(|dir| Path::new(dir).join(name).exists());
     if !helpers.iter().all(installed) {
         return None;
     }

@@ -9,7 +9,9 @@ use sloplet_sys::filter::{self, SockFilter};
 fn main() -> ExitCode {
     let prepared = forbid_namespaces().and_then(|()| std::io::stdin().as_fd().try_clone_to_owned());
     match prepared {
-        Ok(control) => ExitCode::from(sloplet_spawner::server::serve(control, sloplet_spawner::server::Haste::None) as u8),
+        Ok(control) => {
+            ExitCode::from(sloplet_spawner::server::serve(control, sloplet_spawner::server::Haste::None) as u8)
+        }
         Err(_) => ExitCode::FAILURE,
     }
 }

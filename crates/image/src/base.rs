@@ -34,12 +34,7 @@ pub fn build_base(store: &Store, progress: ProgressFn<'_>) -> Result<Image, Imag
     let release = Release::of_host()?;
     if let Some(program) = find_program("mmdebstrap") {
         let mut command = Command::new(program);
-        command.args([
-            "--variant=minbase",
-            "--format=tar",
-            "--quiet",
-            &format!("--include={PACKAGES}"),
-        ]);
+        command.args(["--variant=minbase", "--format=tar", "--quiet", &format!("--include={PACKAGES}")]);
         // A hook of several words is run as `sh -c <hook> exec <root>`, so its `$1` is the new root.
         command.arg(format!("--customize-hook={SET_UP}"));
         command.arg(&release.codename).arg("-");
@@ -51,10 +46,7 @@ pub fn build_base(store: &Store, progress: ProgressFn<'_>) -> Result<Image, Imag
     if let Some(program) = find_program("debootstrap") {
         if !rustix::process::geteuid().is_root() {
             let reason = "only root can build with debootstrap; `apt-get install mmdebstrap` for building as a user";
-            return Err(ImageError::Program {
-                program: "debootstrap",
-                reason: reason.to_owned(),
-            });
+            return Err(ImageError::Program { program: "debootstrap", reason: reason.to_owned() });
         }
         // debootstrap leaves a directory, which `tar` turns into the stream that is imported.
         let staging = store.staging()?;
@@ -62,20 +54,12 @@ pub fn build_base(store: &Store, progress: ProgressFn<'_>) -> Result<Image, Imag
         let script = "set -e; \"$1\" --variant=minbase --include=\"$2\" \"$3\" \"$4\" >&2
                       sh -c \"$5\" set-up \"$4\" >&2; exec tar --one-file-system --numeric-owner -C \"$4\" -cf - .";
         let mut command = Command::new("sh");
-        command
-            .args(["-c", script, "build"])
-            .arg(program)
-            .args([PACKAGES, &release.codename])
-            .arg(&root)
-            .arg(SET_UP);
+        command.args(["-c", script, "build"]).arg(program).args([PACKAGES, &release.codename]).arg(&root).arg(SET_UP);
         return stream("debootstrap", command, store, progress);
     }
     let reason = "not installed; `apt-get install mmdebstrap`, or import any rootfs with \
                   `sloplet image import <tar> --name base`";
-    Err(ImageError::Program {
-        program: "mmdebstrap",
-        reason: reason.to_owned(),
-    })
+    Err(ImageError::Program { program: "mmdebstrap", reason: reason.to_owned() })
 }
 
 /// Runs a program whose standard output is the rootfs as a tar.
@@ -114,10 +98,7 @@ fn stream(
         });
         let config = ImageConfig {
             env: vec![
-                (
-                    "PATH".to_owned(),
-                    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
-                ),
+                ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
                 ("LANG".to_owned(), "C.UTF-8".to_owned()),
             ],
             workdir: Some("/home/user".to_owned()),
@@ -130,11 +111,7 @@ fn stream(
         let imported = store.import_stream_with(output, BASE_NAME, config, progress, || {
             let ended = child.wait().map_err(|e| failed(e.to_string()))?;
             status = Some(ended);
-            if ended.success() {
-                Ok(())
-            } else {
-                Err(failed(format!("failed with {ended}")))
-            }
+            if ended.success() { Ok(()) } else { Err(failed(format!("failed with {ended}"))) }
         });
         if imported.is_err() && status.is_none() {
             let _ = child.kill();
@@ -149,24 +126,14 @@ fn stream(
 }
 
 fn is_proxy_setting(name: &str) -> bool {
-    matches!(
-        name.to_ascii_lowercase().as_str(),
-        "http_proxy" | "https_proxy" | "no_proxy"
-    )
+    matches!(name.to_ascii_lowercase().as_str(), "http_proxy" | "https_proxy" | "no_proxy")
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {
-    [
-        "/usr/local/sbin",
-        "/usr/local/bin",
-        "/usr/sbin",
-        "/usr/bin",
-        "/sbin",
-        "/bin",
-    ]
-    .iter()
-    .map(|dir| Path::new(dir).join(name))
-    .find(|path| path.is_file())
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+        .iter()
+        .map(|dir| Path::new(dir).join(name))
+        .find(|path| path.is_file())
 }
 
 /// Which distribution the host runs and where its packages come from.
@@ -184,16 +151,9 @@ impl Release {
         let codename = value.map(|v| v.trim_matches('"').to_owned()).filter(|v| !v.is_empty());
         let Some(codename) = codename else {
             let reason = "this host is no Debian or Ubuntu release; import a rootfs as `base` instead".to_owned();
-            return Err(ImageError::Program {
-                program: "mmdebstrap",
-                reason,
-            });
+            return Err(ImageError::Program { program: "mmdebstrap", reason });
         };
-        let lists = [
-            "sources.list.d/debian.sources",
-            "sources.list.d/ubuntu.sources",
-            "sources.list",
-        ];
+        let lists = ["sources.list.d/debian.sources", "sources.list.d/ubuntu.sources", "sources.list"];
         let holds_packages = |path: &PathBuf| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             text.lines().any(|l| l.starts_with("deb ") || l.starts_with("Types:"))

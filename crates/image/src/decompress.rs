@@ -61,9 +61,7 @@ impl<'a> LayerStream<'a> {
             plain: 0,
             checked: compression != Compression::None,
         };
-        Ok(LayerStream {
-            plain: HashingReader::new(capped),
-        })
+        Ok(LayerStream { plain: HashingReader::new(capped) })
     }
 
     /// Uncompressed bytes read so far.
@@ -140,11 +138,7 @@ struct ZstdFrames<R> {
 
 impl<R: BufRead> ZstdFrames<R> {
     fn new(source: R) -> Self {
-        ZstdFrames {
-            source,
-            decoder: FrameDecoder::new(),
-            inside_frame: false,
-        }
+        ZstdFrames { source, decoder: FrameDecoder::new(), inside_frame: false }
     }
 
     /// Reads the next frame's header; `false` at the end of the stream.

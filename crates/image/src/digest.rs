@@ -35,11 +35,7 @@ pub(crate) struct HashingReader<R> {
 
 impl<R: Read> HashingReader<R> {
     pub(crate) fn new(inner: R) -> Self {
-        HashingReader {
-            inner,
-            hasher: Sha256::new(),
-            count: 0,
-        }
+        HashingReader { inner, hasher: Sha256::new(), count: 0 }
     }
 
     /// The reader below.

@@ -138,48 +138,28 @@ pub enum ImageError {
 
 impl ImageError {
     pub(crate) fn store(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        ImageError::Store {
-            action,
-            path: path.to_path_buf(),
-            source: source.into(),
-        }
+        ImageError::Store { action, path: path.to_path_buf(), source: source.into() }
     }
 
     pub(crate) fn source(path: &Path, source: impl Into<io::Error>) -> Self {
-        ImageError::Source {
-            path: path.to_path_buf(),
-            source: source.into(),
-        }
+        ImageError::Source { path: path.to_path_buf(), source: source.into() }
     }
 
     pub(crate) fn refused(entry: &[u8], reason: impl Into<String>) -> Self {
-        ImageError::Refused {
-            entry: printable(entry),
-            reason: reason.into(),
-        }
+        ImageError::Refused { entry: printable(entry), reason: reason.into() }
     }
 
     pub(crate) fn unpack(entry: &[u8], source: impl Into<io::Error>) -> Self {
-        ImageError::Unpack {
-            entry: printable(entry),
-            source: source.into(),
-        }
+        ImageError::Unpack { entry: printable(entry), source: source.into() }
     }
 
     pub(crate) fn manifest(what: impl Into<String>, reason: impl ToString) -> Self {
-        ImageError::BadManifest {
-            what: what.into(),
-            reason: reason.to_string(),
-        }
+        ImageError::BadManifest { what: what.into(), reason: reason.to_string() }
     }
 }
 
 /// Names out of an image end up on a terminal: no control characters, bounded length.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let shown: String = String::from_utf8_lossy(bytes).escape_debug().take(200).collect();
-    if bytes.len() > 200 {
-        format!("{shown}…")
-    } else {
-        shown
-    }
+    if bytes.len() > 200 { format!("{shown}…") } else { shown }
 }

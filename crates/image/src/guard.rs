@@ -11,30 +11,12 @@ use crate::error::ImageError;
 use crate::unpack::OPAQUE_XATTR;
 
 /// Must be directories, or absent.
-const DIRECTORIES: [&str; 10] = [
-    "proc",
-    "sys",
-    "dev",
-    "dev/pts",
-    "dev/shm",
-    "dev/mqueue",
-    "dev/net",
-    "etc",
-    "tmp",
-    "run",
-];
+const DIRECTORIES: [&str; 10] =
+    ["proc", "sys", "dev", "dev/pts", "dev/shm", "dev/mqueue", "dev/net", "etc", "tmp", "run"];
 
 /// Must not be symbolic links.
-const NO_LINKS: [&str; 8] = [
-    "dev/null",
-    "dev/zero",
-    "dev/full",
-    "dev/random",
-    "dev/urandom",
-    "dev/tty",
-    "dev/console",
-    "dev/kmsg",
-];
+const NO_LINKS: [&str; 8] =
+    ["dev/null", "dev/zero", "dev/full", "dev/random", "dev/urandom", "dev/tty", "dev/console", "dev/kmsg"];
 
 /// Refuses the image when the tree merged from `layers` (top first) has a trap in it.
 pub(crate) fn check_mount_points(layers: &[PathBuf]) -> Result<(), ImageError> {
@@ -44,10 +26,7 @@ pub(crate) fn check_mount_points(layers: &[PathBuf]) -> Result<(), ImageError> {
                 continue;
             };
             if found.is_symlink() {
-                return Err(ImageError::refused(
-                    path.as_bytes(),
-                    "a symbolic link where a sandbox mounts its own",
-                ));
+                return Err(ImageError::refused(path.as_bytes(), "a symbolic link where a sandbox mounts its own"));
             }
             if only_directories && !found.is_dir() {
                 return Err(ImageError::refused(

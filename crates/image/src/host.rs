@@ -35,9 +35,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(root: &Path) -> Self {
-        Host {
-            root: root.to_path_buf(),
-        }
+        Host { root: root.to_path_buf() }
     }
 
     /// Name of the prepared layer for the host as it is now.
@@ -64,10 +62,7 @@ impl Host {
         let system = SYSTEM_DIRS.iter().filter(|name| real(name)).copied();
         std::iter::once("usr")
             .chain(system)
-            .map(|name| HostBind {
-                source: self.root.join(name),
-                target: Path::new("/").join(name),
-            })
+            .map(|name| HostBind { source: self.root.join(name), target: Path::new("/").join(name) })
             .collect()
     }
 
@@ -75,10 +70,7 @@ impl Host {
     pub(crate) fn config() -> ImageConfig {
         let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         ImageConfig {
-            env: vec![
-                ("PATH".to_owned(), path.to_owned()),
-                ("LANG".to_owned(), "C.UTF-8".to_owned()),
-            ],
+            env: vec![("PATH".to_owned(), path.to_owned()), ("LANG".to_owned(), "C.UTF-8".to_owned())],
             workdir: Some("/home/user".to_owned()),
             user: Some("user".to_owned()),
             entrypoint: Vec::new(),
@@ -88,11 +80,7 @@ impl Host {
 
     /// Fills the empty directory `layer`; returns the bytes of all files.
     pub(crate) fn build(&self, layer: &Path) -> Result<u64, ImageError> {
-        let mut builder = Builder {
-            host: &self.root,
-            layer,
-            bytes: 0,
-        };
+        let mut builder = Builder { host: &self.root, layer, bytes: 0 };
         builder.directories()?;
         builder.system_links()?;
         for name in ETC {
@@ -283,9 +271,7 @@ impl Builder<'_> {
             return Ok(());
         }
         let mut content = Vec::new();
-        file.take(MAX_FILE_BYTES)
-            .read_to_end(&mut content)
-            .map_err(|e| ImageError::source(path, e))?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut content).map_err(|e| ImageError::source(path, e))?;
         if content.windows(16).any(|w| w == b"PRIVATE KEY-----") {
             return Ok(()); // world-readable by mistake
         }
@@ -324,18 +310,12 @@ impl Builder<'_> {
             ("etc/group", &group),
             ("etc/nsswitch.conf", nsswitch),
             ("etc/hostname", "sloplet\n"),
-            (
-                "etc/hosts",
-                "127.0.0.1 localhost sloplet\n::1 localhost ip6-localhost ip6-loopback\n",
-            ),
+            ("etc/hosts", "127.0.0.1 localhost sloplet\n::1 localhost ip6-localhost ip6-loopback\n"),
             ("etc/resolv.conf", ""),
             ("etc/profile", profile),
             ("etc/bash.bashrc", bashrc),
             ("etc/shells", "/bin/sh\n/bin/bash\n"),
-            (
-                "home/user/.profile",
-                "[ -n \"$BASH_VERSION\" ] && [ -r ~/.bashrc ] && . ~/.bashrc\n",
-            ),
+            ("home/user/.profile", "[ -n \"$BASH_VERSION\" ] && [ -r ~/.bashrc ] && . ~/.bashrc\n"),
         ];
         for (name, content) in files {
             self.file(Path::new(name), content.as_bytes(), 0o644)?;
@@ -377,8 +357,7 @@ impl Builder<'_> {
     fn file(&mut self, name: &Path, content: &[u8], mode: u32) -> Result<(), ImageError> {
         let path = self.layer.join(name);
         let mut file = File::create_new(&path).map_err(|e| ImageError::store("create", &path, e))?;
-        file.write_all(content)
-            .map_err(|e| ImageError::store("write", &path, e))?;
+        file.write_all(content).map_err(|e| ImageError::store("write", &path, e))?;
         self.bytes += content.len() as u64;
         self.mode(name, mode)
     }
@@ -394,11 +373,7 @@ impl Builder<'_> {
 
 /// A link is only text, yet its text may tell of the host (`/home/alice/…`): kept when it points to what is shown.
 fn stays_in_shown_places(name: &Path, link: &Path) -> bool {
-    let mut at = if link.is_absolute() {
-        PathBuf::new()
-    } else {
-        Path::new("etc").join(name.parent().unwrap_or(name))
-    };
+    let mut at = if link.is_absolute() { PathBuf::new() } else { Path::new("etc").join(name.parent().unwrap_or(name)) };
     for component in link.components() {
         match component {
             Component::ParentDir => {

@@ -49,12 +49,7 @@ fn host() -> tempfile::TempDir {
     ] {
         put(root, name, "CANARY", mode);
     }
-    put(
-        root,
-        "etc/ssl/certs/leaked.pem",
-        "-----BEGIN RSA PRIVATE KEY-----\nCANARY",
-        0o644,
-    );
+    put(root, "etc/ssl/certs/leaked.pem", "-----BEGIN RSA PRIVATE KEY-----\nCANARY", 0o644);
     put(root, "etc/ssl/certs/good.pem", "certificate", 0o644);
     put(root, "etc/java-17-openjdk/security/java.security", "setting", 0o644);
     put(root, "etc/ld.so.conf", "include", 0o644);
@@ -87,10 +82,7 @@ fn no_canary_gets_in() {
             if metadata.is_dir() {
                 left.push(path);
             } else if metadata.is_symlink() {
-                assert!(
-                    !std::fs::read_link(&path).unwrap().to_string_lossy().contains("CANARY"),
-                    "{path:?}"
-                );
+                assert!(!std::fs::read_link(&path).unwrap().to_string_lossy().contains("CANARY"), "{path:?}");
             } else {
                 files += 1;
                 assert!(!std::fs::read_to_string(&path).unwrap().contains("CANARY"), "{path:?}");
@@ -102,14 +94,8 @@ fn no_canary_gets_in() {
         assert_eq!(std::fs::read_to_string(layer.join(path)).unwrap(), content);
     }
     assert!(layer.join("etc/java-17-openjdk/security/java.security").is_file());
-    assert_eq!(
-        std::fs::read_link(layer.join("etc/localtime")).unwrap(),
-        Path::new("/usr/share/zoneinfo/UTC")
-    );
-    assert!(
-        std::fs::symlink_metadata(layer.join("etc/fonts")).is_err(),
-        "a link to an unshown place"
-    );
+    assert_eq!(std::fs::read_link(layer.join("etc/localtime")).unwrap(), Path::new("/usr/share/zoneinfo/UTC"));
+    assert!(std::fs::symlink_metadata(layer.join("etc/fonts")).is_err(), "a link to an unshown place");
     assert_eq!(std::fs::read_link(layer.join("bin")).unwrap(), Path::new("usr/bin"));
 }
 
@@ -135,10 +121,7 @@ fn a_change_on_the_host_makes_a_new_layer_and_gc_drops_the_old() {
     put(host.path(), "etc/ld.so.conf", "changed", 0o644);
     let second = store.resolve("host").unwrap();
     assert_ne!(first.layers, second.layers);
-    assert_eq!(
-        std::fs::read_to_string(second.layers[0].join("etc/ld.so.conf")).unwrap(),
-        "changed"
-    );
+    assert_eq!(std::fs::read_to_string(second.layers[0].join("etc/ld.so.conf")).unwrap(), "changed");
     assert_eq!(store.gc().unwrap().layers, 1);
     assert!(!first.layers[0].exists());
     assert_eq!(std::fs::metadata(&second.layers[0]).unwrap().mode() & 0o777, 0o755);

@@ -70,10 +70,7 @@ impl Image {
     pub fn lease(&self) -> Result<Lease, ImageError> {
         let mut locks = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
-            let gone = || ImageError::MissingLayer {
-                name: self.name.clone(),
-                layer: layer.display().to_string(),
-            };
+            let gone = || ImageError::MissingLayer { name: self.name.clone(), layer: layer.display().to_string() };
             let dir = File::open(layer).map_err(|_| gone())?;
             rustix::fs::flock(&dir, FlockOperation::NonBlockingLockShared).map_err(|_| gone())?;
             // A removal may have moved the directory away between the open and the lock.

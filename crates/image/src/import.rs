@@ -107,9 +107,7 @@ impl Store {
     /// An image out of a path, remembered as long as the path looks the same.
     pub(crate) fn import_path(&self, source: &Path) -> Result<Image, ImageError> {
         let path = std::fs::canonicalize(source).map_err(|e| ImageError::source(source, e))?;
-        let record_path = self
-            .paths_dir()
-            .join(format!("{}.json", sha256_hex(path.as_os_str().as_bytes())));
+        let record_path = self.paths_dir().join(format!("{}.json", sha256_hex(path.as_os_str().as_bytes())));
         let stamp = self.stamp(&path)?;
         if let Some(record) = Record::read(&record_path)?
             && record.source.as_ref().is_some_and(|s| s.stamp == stamp)
@@ -120,10 +118,7 @@ impl Store {
         let _lock = self.import_lock()?;
         let loaded = import.load(&path)?;
         let mut record = import.record(path.display().to_string(), loaded)?;
-        record.source = Some(SourceStamp {
-            path: path.display().to_string(),
-            stamp,
-        });
+        record.source = Some(SourceStamp { path: path.display().to_string(), stamp });
         record.write(&record_path, &import.staging)?;
         self.image(record)
     }
@@ -149,9 +144,7 @@ impl Store {
 }
 
 fn file_stamp(m: &std::fs::Metadata) -> String {
-    let times = [m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()]
-        .map(|t| t.to_string())
-        .join(".");
+    let times = [m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()].map(|t| t.to_string()).join(".");
     format!("{}.{}.{}.{times}", m.dev(), m.ino(), m.size())
 }
 
@@ -161,15 +154,7 @@ impl<'a> Import<'a> {
     }
 
     pub(crate) fn within(store: &'a Store, staging: Staging, progress: ProgressFn<'a>) -> Self {
-        Import {
-            store,
-            staging,
-            budget: Budget::new(store.limits),
-            progress,
-            staged: Vec::new(),
-            layer: 1,
-            of: 1,
-        }
+        Import { store, staging, budget: Budget::new(store.limits), progress, staged: Vec::new(), layer: 1, of: 1 }
     }
 
     fn load(&mut self, source: &Path) -> Result<Loaded, ImageError> {
@@ -185,10 +170,7 @@ impl<'a> Import<'a> {
         }
         if !metadata.is_file() {
             let reason = "neither a file nor a directory".to_owned();
-            return Err(ImageError::NotAnImage {
-                path: source.to_path_buf(),
-                reason,
-            });
+            return Err(ImageError::NotAnImage { path: source.to_path_buf(), reason });
         }
         self.archive(source)
     }
@@ -218,18 +200,11 @@ impl<'a> Import<'a> {
         let n = file.read(&mut start).map_err(fail)?;
         file.seek(SeekFrom::Start(0)).map_err(fail)?;
         if n == 0 {
-            return Err(ImageError::NotAnImage {
-                path: source.to_path_buf(),
-                reason: "it is empty".to_owned(),
-            });
+            return Err(ImageError::NotAnImage { path: source.to_path_buf(), reason: "it is empty".to_owned() });
         }
         let xz = detect(&start[..n]) == Compression::Xz;
         let open = |file: File| -> Result<Box<dyn Read>, ImageError> {
-            if xz {
-                Ok(Box::new(XzProcess::start(file)?))
-            } else {
-                Ok(Box::new(file))
-            }
+            if xz { Ok(Box::new(XzProcess::start(file)?)) } else { Ok(Box::new(file)) }
         };
         // What kind of archive it is shows in its first entries; then it is read again from the start.
         let kind = self.peek(open(file.try_clone().map_err(fail)?)?, source)?;
@@ -259,10 +234,7 @@ impl<'a> Import<'a> {
                 Ok(Some(member)) => member,
                 Ok(None) => break,
                 Err(ImageError::Refused { reason, .. }) if members == 0 => {
-                    return Err(ImageError::NotAnImage {
-                        path: path.to_path_buf(),
-                        reason,
-                    });
+                    return Err(ImageError::NotAnImage { path: path.to_path_buf(), reason });
                 }
                 Err(error) => return Err(error),
             };
@@ -300,12 +272,7 @@ impl<'a> Import<'a> {
     fn tar(&mut self, source: impl Read) -> Result<Loaded, ImageError> {
         let (layer, unpacked) = self.add_layer(source, Announced::default())?;
         let digest = format!("sha256:{layer}");
-        Ok(Loaded {
-            digest,
-            layers: vec![layer],
-            config: ImageConfig::default(),
-            unpacked,
-        })
+        Ok(Loaded { digest, layers: vec![layer], config: ImageConfig::default(), unpacked })
     }
 
     /// Unpacks one layer into the store; returns its name, the digest of the uncompressed tar.
@@ -322,11 +289,7 @@ impl<'a> Import<'a> {
         let unpacked = unpack(&mut tar, root.as_fd(), &mut self.budget, &|bytes| {
             if bytes >= reported.get() + (4 << 20) {
                 reported.set(bytes);
-                progress(Progress::Unpacking {
-                    layer: position,
-                    of,
-                    bytes,
-                });
+                progress(Progress::Unpacking { layer: position, of, bytes });
             }
         })?;
         let stream = tar.finish()?;
@@ -341,20 +304,9 @@ impl<'a> Import<'a> {
                 });
             }
         }
-        progress(Progress::Unpacking {
-            layer: position,
-            of,
-            bytes: unpacked.bytes,
-        });
-        let info = LayerInfo {
-            size_bytes: unpacked.bytes,
-            skipped_entries: unpacked.skipped,
-        };
-        self.staged.push(StagedLayer {
-            digest: diff_id.clone(),
-            path,
-            info,
-        });
+        progress(Progress::Unpacking { layer: position, of, bytes: unpacked.bytes });
+        let info = LayerInfo { size_bytes: unpacked.bytes, skipped_entries: unpacked.skipped };
+        self.staged.push(StagedLayer { digest: diff_id.clone(), path, info });
         Ok((diff_id, unpacked))
     }
 

@@ -35,8 +35,7 @@ pub(crate) fn keep(
         .mode(0o600)
         .open(&temporary)
         .map_err(fail)?;
-    file.write_all(&serde_json::to_vec(&info).map_err(|e| fail(e.into()))?)
-        .map_err(fail)?;
+    file.write_all(&serde_json::to_vec(&info).map_err(|e| fail(e.into()))?).map_err(fail)?;
     std::fs::rename(&temporary, &info_path).map_err(fail)?;
     commit(from, &store.layers_dir().join(digest)).map(|_| ())
 }

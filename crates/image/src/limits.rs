@@ -73,11 +73,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limits: Limits) -> Self {
-        Budget {
-            limits,
-            bytes: 0,
-            entries: 0,
-        }
+        Budget { limits, bytes: 0, entries: 0 }
     }
 
     pub(crate) fn bytes_left(&self) -> u64 {

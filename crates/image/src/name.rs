@@ -7,39 +7,23 @@ const MAX_NAME_BYTES: usize = 180;
 
 /// The one form under which an image is stored: `alpine` and `docker.io/library/alpine` are both `alpine:latest`.
 pub(crate) fn canonical(name: &str) -> Result<String, ImageError> {
-    let bad = |reason| ImageError::BadName {
-        name: crate::error::printable(name.as_bytes()),
-        reason,
-    };
+    let bad = |reason| ImageError::BadName { name: crate::error::printable(name.as_bytes()), reason };
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         return Err(bad("it must have 1 to 180 characters"));
     }
-    if !name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"._-/:@+".contains(&b))
-    {
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:@+".contains(&b)) {
         return Err(bad("only letters, digits and . _ - / : @ + are allowed"));
     }
-    if name
-        .split(['/', ':', '@'])
-        .any(|part| part.is_empty() || part.starts_with(['.', '-']))
-    {
+    if name.split(['/', ':', '@']).any(|part| part.is_empty() || part.starts_with(['.', '-'])) {
         return Err(bad("no part of it may be empty or begin with '.' or '-'"));
     }
-    let name = name
-        .strip_prefix("docker.io/")
-        .or_else(|| name.strip_prefix("index.docker.io/"))
-        .unwrap_or(name);
+    let name = name.strip_prefix("docker.io/").or_else(|| name.strip_prefix("index.docker.io/")).unwrap_or(name);
     let name = name.strip_prefix("library/").unwrap_or(name);
     if name.contains('@') {
         return Ok(name.to_owned());
     }
     let last = name.rsplit('/').next().unwrap_or(name);
-    let full = if last.contains(':') {
-        name.to_owned()
-    } else {
-        format!("{name}:latest")
-    };
+    let full = if last.contains(':') { name.to_owned() } else { format!("{name}:latest") };
     if full == "host:latest" {
         return Err(bad("'host' is always the host's own system directories"));
     }
@@ -59,21 +43,11 @@ pub(crate) fn from_file_name(file: &str) -> String {
     }
     let mapped: String = stem
         .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') {
-                c.to_ascii_lowercase()
-            } else {
-                '-'
-            }
-        })
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c.to_ascii_lowercase() } else { '-' })
         .take(100)
         .collect();
     let trimmed = mapped.trim_matches(['.', '-']);
-    if trimmed.is_empty() || trimmed == "host" {
-        "imported".to_owned()
-    } else {
-        trimmed.to_owned()
-    }
+    if trimmed.is_empty() || trimmed == "host" { "imported".to_owned() } else { trimmed.to_owned() }
 }
 
 #[cfg(test)]
@@ -82,12 +56,7 @@ mod tests {
 
     #[test]
     fn one_form_for_every_spelling() {
-        for name in [
-            "alpine",
-            "alpine:latest",
-            "docker.io/library/alpine",
-            "library/alpine:latest",
-        ] {
+        for name in ["alpine", "alpine:latest", "docker.io/library/alpine", "library/alpine:latest"] {
             assert_eq!(canonical(name).unwrap(), "alpine:latest");
         }
         assert_eq!(canonical("localhost:5000/a/b").unwrap(), "localhost:5000/a/b:latest");
@@ -97,21 +66,8 @@ mod tests {
 
     #[test]
     fn names_cannot_leave_the_store() {
-        for name in [
-            "",
-            "..",
-            "../x",
-            "a/../b",
-            "/etc",
-            "a//b",
-            "-x",
-            "host",
-            "host:latest",
-            "a b",
-            "a\0",
-            "é",
-            ".x",
-        ] {
+        for name in ["", "..", "../x", "a/../b", "/etc", "a//b", "-x", "host", "host:latest", "a b", "a\0", "é", ".x"]
+        {
             assert!(canonical(name).is_err(), "{name:?} must be refused");
         }
         assert_eq!(file_name("me/app:1"), "me%2Fapp:1.json");

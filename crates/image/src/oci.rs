@@ -40,10 +40,7 @@ impl Platform {
             "loongarch64" => "loong64",
             other => other,
         };
-        Platform {
-            os: "linux".to_owned(),
-            architecture: architecture.to_owned(),
-        }
+        Platform { os: "linux".to_owned(), architecture: architecture.to_owned() }
     }
 }
 
@@ -74,15 +71,10 @@ impl Document {
             return Ok(None);
         };
         // Attestations are listed as `unknown/unknown`, a lone image often without any platform.
-        let mut fitting = manifests
-            .iter()
-            .filter(|m| m.platform.as_ref().is_none_or(|p| p == platform));
+        let mut fitting = manifests.iter().filter(|m| m.platform.as_ref().is_none_or(|p| p == platform));
         match (fitting.next(), fitting.next()) {
             (Some(only), None) => Ok(Some(only)),
-            (Some(_), Some(_)) => Err(ImageError::manifest(
-                what,
-                "it holds several images; save or copy one alone",
-            )),
+            (Some(_), Some(_)) => Err(ImageError::manifest(what, "it holds several images; save or copy one alone")),
             (None, _) => {
                 let wanted = format!("{}/{}", platform.os, platform.architecture);
                 Err(ImageError::manifest(what, format!("it holds no image for {wanted}")))
@@ -144,10 +136,7 @@ pub(crate) fn is_docker_save(dir: &Path) -> bool {
 pub(crate) fn belongs_to_image_archive(entry: &[u8]) -> bool {
     let entry = entry.strip_suffix(b"/").unwrap_or(entry);
     let first = entry.split(|b| *b == b'/').next().unwrap_or_default();
-    let stem = first
-        .strip_suffix(b".json")
-        .or_else(|| first.strip_suffix(b".tar"))
-        .unwrap_or(first);
+    let stem = first.strip_suffix(b".json").or_else(|| first.strip_suffix(b".tar")).unwrap_or(first);
     let stem = stem.strip_suffix(b".gz").unwrap_or(stem);
     let is_digest = stem.len() == 64 && stem.iter().all(u8::is_ascii_hexdigit);
     matches!(entry, b"" | b"." | b"repositories") || first == b"blobs" || is_digest
@@ -179,10 +168,7 @@ pub(crate) fn load_manifest(
     platform: &Platform,
 ) -> Result<Loaded, ImageError> {
     let (Some(config), Some(layers)) = (&manifest.config, &manifest.layers) else {
-        return Err(ImageError::manifest(
-            printable(digest.as_bytes()),
-            "it is neither a manifest nor an index",
-        ));
+        return Err(ImageError::manifest(printable(digest.as_bytes()), "it is neither a manifest nor an index"));
     };
     let config: ConfigFile = parse(&read_blob(import, dir, config)?, "image configuration")?;
     let diff_ids = config.check(layers.len(), platform, import.budget.limits.layers)?;
@@ -203,10 +189,7 @@ pub(crate) fn load_docker_save(import: &mut Import<'_>, dir: &Path) -> Result<Lo
     let bytes = read_document(import, open_beneath(dir, what)?, what)?;
     let mut manifests: Vec<DockerManifest> = parse(&bytes, what)?;
     let (Some(manifest), true) = (manifests.pop(), manifests.is_empty()) else {
-        return Err(ImageError::manifest(
-            what,
-            "it must name exactly one image; save one alone",
-        ));
+        return Err(ImageError::manifest(what, "it must name exactly one image; save one alone"));
     };
     let bytes = read_document(import, open_beneath(dir, &manifest.config)?, "image configuration")?;
     let digest = sha256_hex(&bytes);
@@ -229,12 +212,7 @@ pub(crate) fn load_docker_save(import: &mut Import<'_>, dir: &Path) -> Result<Lo
 
 impl Loaded {
     fn new(digest: &str, config: ImageConfig) -> Self {
-        Loaded {
-            digest: digest.to_owned(),
-            layers: Vec::new(),
-            config,
-            unpacked: Unpacked::default(),
-        }
+        Loaded { digest: digest.to_owned(), layers: Vec::new(), config, unpacked: Unpacked::default() }
     }
 
     /// Puts one layer on top, unpacking it unless the store has it: a name there is a verified digest.
@@ -248,26 +226,10 @@ impl Loaded {
         let found = import.find_layer(diff_id);
         let unpacked = match found {
             Some(info) => {
-                (import.progress)(Progress::Present {
-                    layer: import.layer,
-                    of: import.of,
-                });
-                Unpacked {
-                    bytes: info.size_bytes,
-                    skipped: info.skipped_entries,
-                }
+                (import.progress)(Progress::Present { layer: import.layer, of: import.of });
+                Unpacked { bytes: info.size_bytes, skipped: info.skipped_entries }
             }
-            None => {
-                import
-                    .add_layer(
-                        open()?,
-                        Announced {
-                            blob,
-                            diff_id: Some(diff_id),
-                        },
-                    )?
-                    .1
-            }
+            None => import.add_layer(open()?, Announced { blob, diff_id: Some(diff_id) })?.1,
         };
         self.unpacked.bytes = self.unpacked.bytes.saturating_add(unpacked.bytes);
         self.unpacked.skipped = self.unpacked.skipped.saturating_add(unpacked.skipped);
@@ -292,11 +254,7 @@ impl ConfigFile {
             let reason = format!("{} diff_ids for {layers} layers", self.rootfs.diff_ids.len());
             return Err(ImageError::manifest(what, reason));
         }
-        self.rootfs
-            .diff_ids
-            .iter()
-            .map(|id| hex_of(id).map(str::to_owned))
-            .collect()
+        self.rootfs.diff_ids.iter().map(|id| hex_of(id).map(str::to_owned)).collect()
     }
 
     fn run_config(&self) -> ImageConfig {
@@ -307,11 +265,7 @@ impl ConfigFile {
         let list = |value: &Option<Vec<String>>| -> Vec<String> {
             value.iter().flatten().filter(|v| !v.contains('\0')).cloned().collect()
         };
-        let pair = |v: String| {
-            v.split_once('=')
-                .filter(|(k, _)| !k.is_empty())
-                .map(|(k, v)| (k.into(), v.into()))
-        };
+        let pair = |v: String| v.split_once('=').filter(|(k, _)| !k.is_empty()).map(|(k, v)| (k.into(), v.into()));
         ImageConfig {
             env: list(&config.env).into_iter().filter_map(pair).collect(),
             workdir: text(&config.working_dir),
@@ -325,10 +279,7 @@ impl ConfigFile {
 /// The hex part of an announced digest. Nothing else ever becomes part of a path.
 pub(crate) fn hex_of(digest: &str) -> Result<&str, ImageError> {
     parse_sha256(digest).ok_or_else(|| {
-        ImageError::manifest(
-            printable(digest.as_bytes()),
-            "not a digest of the form sha256:<64 hex digits>",
-        )
+        ImageError::manifest(printable(digest.as_bytes()), "not a digest of the form sha256:<64 hex digits>")
     })
 }
 
@@ -347,11 +298,7 @@ fn mismatch(what: &str, expected: &str, actual: &str) -> ImageError {
 
 fn read_blob(import: &Import<'_>, dir: &Path, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
     let expected = hex_of(&descriptor.digest)?;
-    let bytes = read_document(
-        import,
-        open_beneath(dir, &format!("blobs/sha256/{expected}"))?,
-        expected,
-    )?;
+    let bytes = read_document(import, open_beneath(dir, &format!("blobs/sha256/{expected}"))?, expected)?;
     let actual = sha256_hex(&bytes);
     if actual != expected {
         return Err(mismatch("blob", expected, &actual));
@@ -362,9 +309,7 @@ fn read_blob(import: &Import<'_>, dir: &Path, descriptor: &Descriptor) -> Result
 fn read_document(import: &Import<'_>, file: File, what: &str) -> Result<Vec<u8>, ImageError> {
     let limit = import.budget.limits.metadata_bytes;
     let mut bytes = Vec::new();
-    file.take(limit + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| ImageError::source(Path::new(what), e))?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| ImageError::source(Path::new(what), e))?;
     if bytes.len() as u64 > limit {
         return Err(LimitExceeded::Metadata(limit).into());
     }

@@ -56,9 +56,7 @@ pub struct Credentials {
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials")
-            .field("username", &self.username)
-            .finish_non_exhaustive()
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
     }
 }
 
@@ -122,11 +120,7 @@ impl<'a> Pull<'a> {
         let reference: Reference = text.parse().map_err(|e| failed(text, e))?;
         let loopback = is_loopback(reference.resolve_registry());
         let config = ClientConfig {
-            protocol: if loopback {
-                ClientProtocol::Http
-            } else {
-                ClientProtocol::Https
-            },
+            protocol: if loopback { ClientProtocol::Http } else { ClientProtocol::Https },
             connect_timeout: Some(CONNECT_TIMEOUT),
             read_timeout: Some(READ_TIMEOUT),
             user_agent: concat!("sloplet/", env!("CARGO_PKG_VERSION")),
@@ -140,14 +134,7 @@ impl<'a> Pull<'a> {
             None => RegistryAuth::Anonymous,
         };
         let platform = options.platform.clone().unwrap_or_else(Platform::of_host);
-        Ok(Pull {
-            store,
-            text,
-            reference,
-            client,
-            auth,
-            platform,
-        })
+        Ok(Pull { store, text, reference, client, auth, platform })
     }
 
     /// Fetches all that is missing into `<staging>/pulled`; returns the manifest and its digest.
@@ -186,19 +173,13 @@ impl<'a> Pull<'a> {
         for _ in 0..2 {
             let request = self.client.pull_manifest_raw(&reference, &self.auth, &ACCEPTED);
             let answer = tokio::time::timeout(MANIFEST_TIMEOUT, request).await;
-            let (bytes, _) = answer
-                .map_err(|e| failed(self.text, e))?
-                .map_err(|e| failed(self.text, e))?;
+            let (bytes, _) = answer.map_err(|e| failed(self.text, e))?.map_err(|e| failed(self.text, e))?;
             if bytes.len() as u64 > self.store.limits.metadata_bytes {
                 return Err(LimitExceeded::Metadata(self.store.limits.metadata_bytes).into());
             }
             let digest = format!("sha256:{}", sha256_hex(&bytes));
             if let Some(expected) = expected.take_if(|expected| *expected != digest) {
-                return Err(ImageError::DigestMismatch {
-                    what: "manifest".to_owned(),
-                    expected,
-                    actual: digest,
-                });
+                return Err(ImageError::DigestMismatch { what: "manifest".to_owned(), expected, actual: digest });
             }
             let document: Document = oci::parse(&bytes, "manifest")?;
             let Some(chosen) = document.choose(&self.platform, self.text)? else {
@@ -221,22 +202,11 @@ impl<'a> Pull<'a> {
         if path.exists() {
             return Ok(()); // the same layer twice in one image
         }
-        progress(Progress::Fetching {
-            digest: descriptor.digest.clone(),
-            bytes: descriptor.size,
-        });
-        let file = tokio::fs::File::create(&path)
-            .await
-            .map_err(|e| ImageError::store("create", &path, e))?;
-        let out = CappedFile {
-            file,
-            left: descriptor.size,
-        };
+        progress(Progress::Fetching { digest: descriptor.digest.clone(), bytes: descriptor.size });
+        let file = tokio::fs::File::create(&path).await.map_err(|e| ImageError::store("create", &path, e))?;
+        let out = CappedFile { file, left: descriptor.size };
         // By digest alone: a descriptor's own `urls` could point anywhere.
-        let fetched = self
-            .client
-            .pull_blob(&self.reference, descriptor.digest.as_str(), out)
-            .await;
+        let fetched = self.client.pull_blob(&self.reference, descriptor.digest.as_str(), out).await;
         fetched.map_err(|e| failed(self.text, format!("blob {}: {e}", descriptor.digest)))
     }
 }
@@ -252,10 +222,7 @@ fn is_loopback(registry: &str) -> bool {
 
 fn failed(reference: &str, reason: impl ToString) -> ImageError {
     let reason = printable(reason.to_string().as_bytes());
-    ImageError::Pull {
-        reference: printable(reference.as_bytes()),
-        reason,
-    }
+    ImageError::Pull { reference: printable(reference.as_bytes()), reason }
 }
 
 /// A file that takes as many bytes as were announced and not one more.
@@ -292,24 +259,14 @@ mod tests {
         for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "[::1]:5000"] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in [
-            "docker.io",
-            "localhost.evil.com:5000",
-            "127.0.0.1.evil.com",
-            "10.0.0.1:5000",
-            "[fe80::1]",
-            "",
-        ] {
+        for host in ["docker.io", "localhost.evil.com:5000", "127.0.0.1.evil.com", "10.0.0.1:5000", "[fe80::1]", ""] {
             assert!(!is_loopback(host), "{host}");
         }
     }
 
     #[test]
     fn a_password_is_never_shown() {
-        let credentials = Credentials {
-            username: "me".into(),
-            password: "hunter2".into(),
-        };
+        let credentials = Credentials { username: "me".into(), password: "hunter2".into() };
         assert!(!format!("{credentials:?}").contains("hunter2"));
     }
 }

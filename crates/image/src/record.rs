@@ -56,10 +56,7 @@ impl Record {
 
     /// Reads one; absent is `None`.
     pub(crate) fn read(path: &Path) -> Result<Option<Record>, ImageError> {
-        let damaged = |reason: String| ImageError::DamagedRecord {
-            path: path.to_path_buf(),
-            reason,
-        };
+        let damaged = |reason: String| ImageError::DamagedRecord { path: path.to_path_buf(), reason };
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -70,11 +67,7 @@ impl Record {
             return Err(damaged(format!("format {} instead of {VERSION}", record.version)));
         }
         // The store is the caller's own, yet a layer name is joined to a path: keep it a plain name.
-        if record
-            .layers
-            .iter()
-            .any(|l| l.is_empty() || l.contains('/') || l.starts_with('.'))
-        {
+        if record.layers.iter().any(|l| l.is_empty() || l.contains('/') || l.starts_with('.')) {
             return Err(damaged("a layer name that is no file name".to_owned()));
         }
         Ok(Some(record))
@@ -84,15 +77,9 @@ impl Record {
     pub(crate) fn write(&self, path: &Path, staging: &Staging) -> Result<(), ImageError> {
         let fail = |e: io::Error| ImageError::store("write", path, e);
         let temporary = staging.path().join("record.json");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)
-            .map_err(fail)?;
-        file.write_all(&serde_json::to_vec_pretty(self).map_err(|e| fail(e.into()))?)
-            .map_err(fail)?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(fail)?;
+        file.write_all(&serde_json::to_vec_pretty(self).map_err(|e| fail(e.into()))?).map_err(fail)?;
         std::fs::rename(&temporary, path).map_err(fail)
     }
 }

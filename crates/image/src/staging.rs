@@ -34,11 +34,7 @@ impl Staging {
                 .map_err(|e| ImageError::store("name a directory in", tmp, e))?;
             let id = format!("{}-{}", std::process::id(), hex(&random));
             let lock_path = tmp.join(format!("{id}.lock"));
-            let lock = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&lock_path);
+            let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&lock_path);
             let lock = match lock {
                 Ok(lock) => lock,
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -47,24 +43,12 @@ impl Staging {
             if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
                 continue; // a sweep took it for dead in this very moment, and removes it
             }
-            if lock
-                .metadata()
-                .map_err(|e| ImageError::store("stat", &lock_path, e))?
-                .nlink()
-                == 0
-            {
+            if lock.metadata().map_err(|e| ImageError::store("stat", &lock_path, e))?.nlink() == 0 {
                 continue;
             }
-            let staging = Staging {
-                tmp: tmp.to_path_buf(),
-                id,
-                _lock: lock,
-            };
+            let staging = Staging { tmp: tmp.to_path_buf(), id, _lock: lock };
             let path = staging.path();
-            DirBuilder::new()
-                .mode(0o700)
-                .create(&path)
-                .map_err(|e| ImageError::store("create", &path, e))?;
+            DirBuilder::new().mode(0o700).create(&path).map_err(|e| ImageError::store("create", &path, e))?;
             return Ok(staging);
         }
     }
@@ -77,10 +61,7 @@ impl Staging {
     /// Makes a new directory in it, the root of a layer to be.
     pub(crate) fn make_root(&self, name: &str) -> Result<(PathBuf, OwnedFd), ImageError> {
         let path = self.path().join(name);
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|e| ImageError::store("create", &path, e))?;
+        DirBuilder::new().mode(0o700).create(&path).map_err(|e| ImageError::store("create", &path, e))?;
         let fd = beneath::open_dir(&path).map_err(|e| ImageError::store("open", &path, e))?;
         Ok((path, fd))
     }

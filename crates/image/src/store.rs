@@ -57,11 +57,7 @@ impl Store {
     /// Opens `<data>/images`, creating it when absent. One `open` and one `fstat` when there is nothing to do.
     pub fn open(data: &Path) -> Result<Store, ImageError> {
         let root = data.join("images");
-        let store = Store {
-            root,
-            limits: Limits::default(),
-            host: Host::new(Path::new("/")),
-        };
+        let store = Store { root, limits: Limits::default(), host: Host::new(Path::new("/")) };
         let dir = match beneath::open_dir(&store.root) {
             Ok(dir) => dir,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -73,11 +69,7 @@ impl Store {
         let stat = rustix::fs::fstat(&dir).map_err(|e| ImageError::store("stat", &store.root, e))?;
         let caller = rustix::process::geteuid().as_raw();
         if stat.st_uid != caller {
-            return Err(ImageError::ForeignStore {
-                path: store.root,
-                owner: stat.st_uid,
-                caller,
-            });
+            return Err(ImageError::ForeignStore { path: store.root, owner: stat.st_uid, caller });
         }
         if stat.st_mode & 0o077 != 0 {
             rustix::fs::fchmod(&dir, rustix::fs::Mode::RWXU)
@@ -93,22 +85,13 @@ impl Store {
 
     #[cfg(test)]
     pub(crate) fn with_host(self, root: &Path) -> Store {
-        Store {
-            host: Host::new(root),
-            ..self
-        }
+        Store { host: Host::new(root), ..self }
     }
 
     fn create(&self) -> Result<(), ImageError> {
         let mut builder = DirBuilder::new();
         builder.mode(0o700).recursive(true);
-        let inside = [
-            self.layers_dir(),
-            self.info_dir(),
-            self.names_dir(),
-            self.paths_dir(),
-            self.tmp_dir(),
-        ];
+        let inside = [self.layers_dir(), self.info_dir(), self.names_dir(), self.paths_dir(), self.tmp_dir()];
         for path in std::iter::once(&self.root).chain(&inside) {
             builder.create(path).map_err(|e| ImageError::store("create", path, e))?;
         }
@@ -221,10 +204,7 @@ impl Store {
 
     /// As [`Store::gc`], keeping also the layers in `in_use`: those of sandboxes that outlived their engine.
     pub fn gc_keeping(&self, in_use: &HashSet<PathBuf>) -> Result<Collected, ImageError> {
-        let mut collected = Collected {
-            dead_imports: sweep(&self.tmp_dir())?,
-            ..Collected::default()
-        };
+        let mut collected = Collected { dead_imports: sweep(&self.tmp_dir())?, ..Collected::default() };
         let Ok(_lock) = self.lock(FlockOperation::NonBlockingLockExclusive) else {
             return Ok(collected);
         };
@@ -233,10 +213,7 @@ impl Store {
             wanted.extend(record.layers);
         }
         for (path, record) in self.records_with_paths(&self.paths_dir())? {
-            let gone = record
-                .source
-                .as_ref()
-                .is_none_or(|s| std::fs::symlink_metadata(&s.path).is_err());
+            let gone = record.source.as_ref().is_none_or(|s| std::fs::symlink_metadata(&s.path).is_err());
             if gone {
                 std::fs::remove_file(&path).map_err(|e| ImageError::store("remove", &path, e))?;
                 collected.paths += 1;
@@ -282,9 +259,7 @@ impl Store {
         let layer = self.host.layer_name();
         self.prepared_layer(&layer, |root| self.host.build(root))?;
         let path = self.layers_dir().join(&layer);
-        let created = std::fs::symlink_metadata(&path)
-            .map(|m| u64::try_from(m.mtime()).unwrap_or(0))
-            .unwrap_or(0);
+        let created = std::fs::symlink_metadata(&path).map(|m| u64::try_from(m.mtime()).unwrap_or(0)).unwrap_or(0);
         Ok(Image {
             name: "host".to_owned(),
             digest: layer,
@@ -321,10 +296,7 @@ impl Store {
         for layer in record.layers {
             let path = self.layers_dir().join(&layer);
             if std::fs::symlink_metadata(&path).is_err() {
-                return Err(ImageError::MissingLayer {
-                    name: record.name,
-                    layer,
-                });
+                return Err(ImageError::MissingLayer { name: record.name, layer });
             }
             layers.push(path);
         }
@@ -342,11 +314,7 @@ impl Store {
     }
 
     fn records(&self, dir: &Path) -> Result<Vec<Record>, ImageError> {
-        Ok(self
-            .records_with_paths(dir)?
-            .into_iter()
-            .map(|(_, record)| record)
-            .collect())
+        Ok(self.records_with_paths(dir)?.into_iter().map(|(_, record)| record).collect())
     }
 
     fn records_with_paths(&self, dir: &Path) -> Result<Vec<(PathBuf, Record)>, ImageError> {
@@ -367,12 +335,7 @@ impl Store {
 
     fn unknown(&self, name: &str) -> ImageError {
         let mut known = vec!["host".to_owned()];
-        known.extend(
-            self.records(&self.names_dir())
-                .unwrap_or_default()
-                .into_iter()
-                .map(|r| r.name),
-        );
+        known.extend(self.records(&self.names_dir()).unwrap_or_default().into_iter().map(|r| r.name));
         known[1..].sort();
         let hint = if Path::new(name).exists() {
             format!(". For the file or directory of that name, write ./{name}")
@@ -381,10 +344,6 @@ impl Store {
         } else {
             String::new()
         };
-        ImageError::Unknown {
-            name: name.to_owned(),
-            known: known.join(", "),
-            hint,
-        }
+        ImageError::Unknown { name: name.to_owned(), known: known.join(", "), hint }
     }
 }

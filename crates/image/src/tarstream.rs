@@ -59,11 +59,7 @@ struct Extensions {
 
 impl<R: Read> TarStream<R> {
     pub(crate) fn new(inner: R) -> Self {
-        TarStream {
-            inner,
-            body_left: 0,
-            padding: 0,
-        }
+        TarStream { inner, body_left: 0, padding: 0 }
     }
 
     /// The next member, or `None` at the end of the archive.
@@ -114,36 +110,19 @@ impl<R: Read> TarStream<R> {
     fn member(&mut self, kind: Kind, header: &Header, size: u64, ext: Extensions) -> Result<Member, ImageError> {
         let path = ext.path.unwrap_or_else(|| header.path_bytes().into_owned());
         // Ancient tars mark a directory by a trailing slash only.
-        let kind = if kind == Kind::File && path.ends_with(b"/") {
-            Kind::Directory
-        } else {
-            kind
-        };
+        let kind = if kind == Kind::File && path.ends_with(b"/") { Kind::Directory } else { kind };
         // Only files have content, whatever size the header of a link or directory claims: so reads Go, thus Docker.
-        self.set_body(if kind == Kind::File {
-            ext.size.unwrap_or(size)
-        } else {
-            0
-        });
+        self.set_body(if kind == Kind::File { ext.size.unwrap_or(size) } else { 0 });
         let (mtime, mtime_nanos) = match ext.mtime {
             Some(time) => time,
             None => (i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0), 0),
         };
         Ok(Member {
             kind,
-            link: ext
-                .link
-                .or_else(|| header.link_name_bytes().map(|b| b.into_owned()))
-                .unwrap_or_default(),
+            link: ext.link.or_else(|| header.link_name_bytes().map(|b| b.into_owned())).unwrap_or_default(),
             mode: header.mode().map_err(|e| malformed(header, e))? & 0o7777,
-            uid: ext
-                .uid
-                .map_or_else(|| header.uid(), Ok)
-                .map_err(|e| malformed(header, e))?,
-            gid: ext
-                .gid
-                .map_or_else(|| header.gid(), Ok)
-                .map_err(|e| malformed(header, e))?,
+            uid: ext.uid.map_or_else(|| header.uid(), Ok).map_err(|e| malformed(header, e))?,
+            gid: ext.gid.map_or_else(|| header.gid(), Ok).map_err(|e| malformed(header, e))?,
             mtime,
             mtime_nanos,
             path,
@@ -176,10 +155,7 @@ impl<R: Read> TarStream<R> {
     }
 
     fn skip_body(&mut self) -> Result<(), ImageError> {
-        let left = self
-            .body_left
-            .checked_add(self.padding)
-            .ok_or_else(|| stream_error(truncated()))?;
+        let left = self.body_left.checked_add(self.padding).ok_or_else(|| stream_error(truncated()))?;
         let skipped = io::copy(&mut (&mut self.inner).take(left), &mut io::sink()).map_err(stream_error)?;
         if skipped < left {
             return Err(stream_error(truncated()));
@@ -194,10 +170,7 @@ impl<R: Read> TarStream<R> {
         }
         self.set_body(size);
         let mut bytes = Vec::new();
-        (&mut self.inner)
-            .take(size)
-            .read_to_end(&mut bytes)
-            .map_err(stream_error)?;
+        (&mut self.inner).take(size).read_to_end(&mut bytes).map_err(stream_error)?;
         self.body_left -= bytes.len() as u64;
         self.skip_body()?;
         Ok(bytes)
@@ -217,11 +190,8 @@ impl<R: Read> TarStream<R> {
         if block.iter().all(|b| *b == 0) {
             return Ok(None);
         }
-        let sum: u32 = block
-            .iter()
-            .enumerate()
-            .map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) })
-            .sum();
+        let sum: u32 =
+            block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) }).sum();
         match header.cksum() {
             Ok(announced) if announced == sum => Ok(Some(header)),
             _ => Err(ImageError::refused(
@@ -239,11 +209,7 @@ impl Extensions {
         while !records.is_empty() {
             let space = records.iter().take(20).position(|b| *b == b' ').ok_or_else(bad)?;
             let length: usize = parse(&records[..space]).ok_or_else(bad)?;
-            let record = records
-                .get(space + 1..length)
-                .ok_or_else(bad)?
-                .strip_suffix(b"\n")
-                .ok_or_else(bad)?;
+            let record = records.get(space + 1..length).ok_or_else(bad)?.strip_suffix(b"\n").ok_or_else(bad)?;
             records = &records[length..];
             let equals = record.iter().position(|b| *b == b'=').ok_or_else(bad)?;
             let (key, value) = (&record[..equals], &record[equals + 1..]);
@@ -282,10 +248,7 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn sparse(header: &Header) -> ImageError {
-    ImageError::refused(
-        &header.path_bytes(),
-        "sparse tar entries are not supported; pack it without --sparse",
-    )
+    ImageError::refused(&header.path_bytes(), "sparse tar entries are not supported; pack it without --sparse")
 }
 
 fn malformed(header: &Header, error: io::Error) -> ImageError {
@@ -296,19 +259,13 @@ fn malformed(header: &Header, error: io::Error) -> ImageError {
 }
 
 fn truncated() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::UnexpectedEof,
-        "the archive ends in the middle of an entry",
-    )
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends in the middle of an entry")
 }
 
 /// Errors of the stream below: a cap hit by the decompressor travels as an `io::Error` and is unwrapped here.
 pub(crate) fn stream_error(error: io::Error) -> ImageError {
     match error.get_ref().and_then(|e| e.downcast_ref::<LimitExceeded>()) {
         Some(limit) => limit.clone().into(),
-        None => ImageError::Refused {
-            entry: "archive".to_owned(),
-            reason: error.to_string(),
-        },
+        None => ImageError::Refused { entry: "archive".to_owned(), reason: error.to_string() },
     }
 }

@@ -31,10 +31,7 @@ type Visit<'v> = dyn FnMut(BorrowedFd<'_>, &OsStr, &Path, &Stat) -> io::Result<(
 
 impl Tree {
     pub(crate) fn new(path: &Path, exclude: Option<(u64, u64)>) -> Self {
-        Tree {
-            path: path.to_path_buf(),
-            exclude,
-        }
+        Tree { path: path.to_path_buf(), exclude }
     }
 
     /// Changes whenever anything in the tree changes; reads no content.
@@ -185,9 +182,7 @@ pub(crate) struct ChunkWriter(pub(crate) SyncSender<Vec<u8>>);
 
 impl Write for ChunkWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.0
-            .send(buf.to_vec())
-            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        self.0.send(buf.to_vec()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         Ok(buf.len())
     }
 
@@ -204,10 +199,7 @@ pub(crate) struct ChunkReader {
 
 impl ChunkReader {
     pub(crate) fn new(chunks: Receiver<Vec<u8>>) -> Self {
-        ChunkReader {
-            chunks,
-            current: io::Cursor::new(Vec::new()),
-        }
+        ChunkReader { chunks, current: io::Cursor::new(Vec::new()) }
     }
 }
 

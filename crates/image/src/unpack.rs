@@ -94,17 +94,11 @@ impl Unpacker<'_> {
         if name.is_empty() {
             // The root itself. Anything but a directory there would replace the layer.
             if member.kind != Kind::Directory {
-                return Err(ImageError::refused(
-                    &member.path,
-                    "the root of an image must be a directory",
-                ));
+                return Err(ImageError::refused(&member.path, "the root of an image must be a directory"));
             }
             return self.pend(path, member.mode, owner, Some(mtime(member)));
         }
-        if parent_path
-            .split(|b| *b == b'/')
-            .any(|c| c.starts_with(WHITEOUT_PREFIX))
-        {
+        if parent_path.split(|b| *b == b'/').any(|c| c.starts_with(WHITEOUT_PREFIX)) {
             return Err(ImageError::refused(&member.path, "something inside a whiteout"));
         }
         if name.starts_with(WHITEOUT_PREFIX) {
@@ -202,12 +196,7 @@ impl Unpacker<'_> {
         mtime: Option<Timespec>,
     ) -> Result<(), ImageError> {
         self.spend_pending(path.len())?;
-        self.pending.push(PendingDirectory {
-            path,
-            mode,
-            owner,
-            mtime,
-        });
+        self.pending.push(PendingDirectory { path, mode, owner, mtime });
         Ok(())
     }
 
@@ -265,10 +254,7 @@ impl Unpacker<'_> {
         owner: Option<(Uid, Gid)>,
     ) -> Result<(), ImageError> {
         if member.link.is_empty() || member.link.contains(&0) {
-            return Err(ImageError::refused(
-                &member.path,
-                "a symbolic link without a usable target",
-            ));
+            return Err(ImageError::refused(&member.path, "a symbolic link without a usable target"));
         }
         self.budget.check_path(member.link.len(), 0)?;
         self.make_room(member, parent, name)?;
@@ -343,12 +329,7 @@ impl Unpacker<'_> {
     /// Directories get their modes, owners and times, deepest first: a parent's mode may shut its children off.
     fn finish(self) -> Result<Unpacked, ImageError> {
         let owner = self.as_root.then_some((Uid::ROOT, Gid::ROOT));
-        let root = PendingDirectory {
-            path: Vec::new(),
-            mode: 0o755,
-            owner,
-            mtime: None,
-        };
+        let root = PendingDirectory { path: Vec::new(), mode: 0o755, owner, mtime: None };
         // A stable sort, later entries first: of several for one directory the last one counts.
         let mut pending: Vec<_> = std::iter::once(root).chain(self.pending).collect();
         pending.reverse();
@@ -366,11 +347,7 @@ impl Unpacker<'_> {
                 rustix::fs::fchown(&dir, Some(uid), Some(gid)).map_err(fail)?;
             }
             // The layer's root must stay movable and readable for the store's owner.
-            let mode = if directory.path.is_empty() {
-                directory.mode | 0o700
-            } else {
-                directory.mode
-            };
+            let mode = if directory.path.is_empty() { directory.mode | 0o700 } else { directory.mode };
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(fail)?;
             if let Some(mtime) = directory.mtime {
                 rustix::fs::futimens(&dir, &timestamps(mtime)).map_err(fail)?;
@@ -414,20 +391,10 @@ fn set_opaque(dir: BorrowedFd<'_>) -> Result<(), Errno> {
 
 fn mtime(member: &Member) -> Timespec {
     // Times that the kernel would not take (negative, absurd) become 1970; images have no use for them.
-    let seconds = if (0..1 << 40).contains(&member.mtime) {
-        member.mtime
-    } else {
-        0
-    };
-    Timespec {
-        tv_sec: seconds,
-        tv_nsec: i64::from(member.mtime_nanos),
-    }
+    let seconds = if (0..1 << 40).contains(&member.mtime) { member.mtime } else { 0 };
+    Timespec { tv_sec: seconds, tv_nsec: i64::from(member.mtime_nanos) }
 }
 
 fn timestamps(mtime: Timespec) -> Timestamps {
-    Timestamps {
-        last_access: mtime,
-        last_modification: mtime,
-    }
+    Timestamps { last_access: mtime, last_modification: mtime }
 }

@@ -18,15 +18,9 @@ pub(crate) struct XzProcess {
 impl XzProcess {
     pub(crate) fn start(input: File) -> Result<XzProcess, ImageError> {
         let fail = |e: io::Error| {
-            let hint = if e.kind() == io::ErrorKind::NotFound {
-                " (install xz-utils, or unpack with `unxz`)"
-            } else {
-                ""
-            };
-            ImageError::Program {
-                program: "xz",
-                reason: format!("cannot decompress: {e}{hint}"),
-            }
+            let hint =
+                if e.kind() == io::ErrorKind::NotFound { " (install xz-utils, or unpack with `unxz`)" } else { "" };
+            ImageError::Program { program: "xz", reason: format!("cannot decompress: {e}{hint}") }
         };
         let mut child = Command::new("xz")
             .args(["--decompress", "--stdout", "--quiet", MEMORY_LIMIT])

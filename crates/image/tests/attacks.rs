@@ -1,10 +1,6 @@
 //! Hostile archives. Each attack first works against a naive unpacker, then must be refused with nothing written
 //! outside and nothing left in the store.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy sees only #[test] functions as tests"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
 
 mod common;
 
@@ -40,10 +36,7 @@ impl Outside {
     fn state(&self) -> Vec<String> {
         let root = self.naive_root();
         let inside = format!("{}/", root.display());
-        let mut state: Vec<_> = snapshot(self.dir.path())
-            .into_iter()
-            .filter(|l| !l.starts_with(&inside))
-            .collect();
+        let mut state: Vec<_> = snapshot(self.dir.path()).into_iter().filter(|l| !l.starts_with(&inside)).collect();
         // A hard link to the secret inside the root is an escape as well.
         let links = std::os::unix::fs::MetadataExt::nlink(&std::fs::metadata(self.victim().join("secret")).unwrap());
         state.push(format!("links {links}"));
@@ -54,11 +47,7 @@ impl Outside {
 /// The store holds no image and no unpacked layer, and no temporary directory.
 fn assert_nothing_kept(data: &Path) {
     for dir in ["names", "paths", "tmp", "info"] {
-        assert_eq!(
-            std::fs::read_dir(data.join("images").join(dir)).unwrap().count(),
-            0,
-            "{dir} is not empty"
-        );
+        assert_eq!(std::fs::read_dir(data.join("images").join(dir)).unwrap().count(), 0, "{dir} is not empty");
     }
     for layer in std::fs::read_dir(data.join("images/layers")).unwrap() {
         let name = layer.unwrap().file_name();
@@ -71,11 +60,7 @@ fn assert_escapes_naively_and_is_refused(attack: impl Fn(&Path) -> Tar) {
     let archive = attack(&outside.victim()).done();
     let before = outside.state();
     naive_unpack(&archive, &outside.naive_root());
-    assert_ne!(
-        before,
-        outside.state(),
-        "the attack must work against a naive unpacker, else it tests nothing"
-    );
+    assert_ne!(before, outside.state(), "the attack must work against a naive unpacker, else it tests nothing");
 
     let outside = Outside::new();
     let (data, store) = store();
@@ -113,11 +98,7 @@ fn a_directory_through_a_symlink() {
 #[test]
 fn through_two_symlinks_each_harmless_alone() {
     assert_escapes_naively_and_is_refused(|_| {
-        Tar::new()
-            .dir("d")
-            .symlink("d/up", "..")
-            .symlink("out", "d/up/..")
-            .file("out/escape", "x")
+        Tar::new().dir("d").symlink("d/up", "..").symlink("out", "d/up/..").file("out/escape", "x")
     });
 }
 
@@ -174,11 +155,7 @@ fn a_file_over_a_symlink_replaces_the_link() {
     let secret = outside.victim().join("secret");
     let archive = Tar::new().symlink("x", &secret).file("x", "new").done();
     naive_unpack(&archive, &outside.naive_root());
-    assert_eq!(
-        std::fs::read_to_string(&secret).unwrap(),
-        "new",
-        "a naive unpacker writes through the link"
-    );
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "new", "a naive unpacker writes through the link");
     std::fs::write(&secret, "the secret").unwrap();
 
     let (data, store) = store();
@@ -189,9 +166,7 @@ fn a_file_over_a_symlink_replaces_the_link() {
 
 fn refusal(archive: Vec<u8>) -> ImageError {
     let (data, store) = store();
-    let error = store
-        .import(&save(data.path(), &archive), Some("evil"), &silent)
-        .unwrap_err();
+    let error = store.import(&save(data.path(), &archive), Some("evil"), &silent).unwrap_err();
     assert_nothing_kept(data.path());
     error
 }
@@ -205,64 +180,19 @@ fn malformed_entries() {
         ("whiteout of .", Tar::new().file("d/.wh..", "").done()),
         ("whiteout of nothing", Tar::new().file(".wh.", "").done()),
         ("inside a whiteout", Tar::new().file(".wh.x/y", "").done()),
-        (
-            "whiteout through a symlink",
-            Tar::new().symlink("x", "/etc").file("x/.wh.passwd", "").done(),
-        ),
-        (
-            "opaque through a symlink",
-            Tar::new().symlink("x", "/etc").file("x/.wh..wh..opq", "").done(),
-        ),
+        ("whiteout through a symlink", Tar::new().symlink("x", "/etc").file("x/.wh.passwd", "").done()),
+        ("opaque through a symlink", Tar::new().symlink("x", "/etc").file("x/.wh..wh..opq", "").done()),
         ("parent is a file", Tar::new().file("x", "").file("x/y", "").done()),
-        (
-            "NUL in a path",
-            Tar::new().pax(&[("path", b"a\0b")]).file("x", "").done(),
-        ),
-        (
-            "long component",
-            Tar::new().pax(&[("path", &[b'a'; 300])]).file("x", "").done(),
-        ),
-        (
-            "bad pax",
-            Tar::new()
-                .raw(EntryType::XHeader, b"x", b"", 0o644, b"999 path=x\n")
-                .file("x", "")
-                .done(),
-        ),
-        (
-            "pax without end",
-            Tar::new()
-                .raw(EntryType::XHeader, b"x", b"", 0o644, b"99999999999999999999")
-                .done(),
-        ),
-        (
-            "sparse",
-            Tar::new()
-                .file("a", "")
-                .raw(EntryType::GNUSparse, b"x", b"", 0o644, b"")
-                .done(),
-        ),
-        (
-            "pax sparse",
-            Tar::new()
-                .file("a", "")
-                .pax(&[("GNU.sparse.major", b"1")])
-                .file("x", "")
-                .done(),
-        ),
-        (
-            "hard link to a directory",
-            Tar::new().dir("d").hardlink("x", "d").done(),
-        ),
+        ("NUL in a path", Tar::new().pax(&[("path", b"a\0b")]).file("x", "").done()),
+        ("long component", Tar::new().pax(&[("path", &[b'a'; 300])]).file("x", "").done()),
+        ("bad pax", Tar::new().raw(EntryType::XHeader, b"x", b"", 0o644, b"999 path=x\n").file("x", "").done()),
+        ("pax without end", Tar::new().raw(EntryType::XHeader, b"x", b"", 0o644, b"99999999999999999999").done()),
+        ("sparse", Tar::new().file("a", "").raw(EntryType::GNUSparse, b"x", b"", 0o644, b"").done()),
+        ("pax sparse", Tar::new().file("a", "").pax(&[("GNU.sparse.major", b"1")]).file("x", "").done()),
+        ("hard link to a directory", Tar::new().dir("d").hardlink("x", "d").done()),
         ("hard link to nothing", Tar::new().hardlink("x", "y").done()),
-        (
-            "hard link to a later file",
-            Tar::new().hardlink("x", "y").file("y", "").done(),
-        ),
-        (
-            "hard link to a whiteout",
-            Tar::new().file(".wh.y", "").hardlink("x", "y").done(),
-        ),
+        ("hard link to a later file", Tar::new().hardlink("x", "y").file("y", "").done()),
+        ("hard link to a whiteout", Tar::new().file(".wh.y", "").hardlink("x", "y").done()),
         ("symlink without target", Tar::new().symlink("x", "").done()),
         ("truncated", {
             let mut bytes = Tar::new().file("a", "").file("x", &"y".repeat(5000)).unfinished();
@@ -283,20 +213,13 @@ fn malformed_entries() {
     ];
     for (what, archive) in cases {
         let error = refusal(archive);
-        assert!(
-            matches!(error, ImageError::Refused { .. } | ImageError::NotAnImage { .. }),
-            "{what}: {error}"
-        );
+        assert!(matches!(error, ImageError::Refused { .. } | ImageError::NotAnImage { .. }), "{what}: {error}");
     }
 }
 
 #[test]
 fn no_images_at_all() {
-    for content in [
-        &b""[..],
-        b"#!/bin/sh\necho this is no tar at all, but long enough to be one\n",
-        &[7; 4096],
-    ] {
+    for content in [&b""[..], b"#!/bin/sh\necho this is no tar at all, but long enough to be one\n", &[7; 4096]] {
         let error = refusal(content.to_vec());
         assert!(matches!(error, ImageError::NotAnImage { .. }), "{error}");
     }
@@ -304,18 +227,7 @@ fn no_images_at_all() {
 
 #[test]
 fn traps_at_mount_points() {
-    for path in [
-        "proc",
-        "sys",
-        "dev",
-        "dev/null",
-        "dev/pts",
-        "dev/shm",
-        "dev/console",
-        "etc",
-        "tmp",
-        "run",
-    ] {
+    for path in ["proc", "sys", "dev", "dev/null", "dev/pts", "dev/shm", "dev/console", "etc", "tmp", "run"] {
         let mut archive = Tar::new();
         if path.contains('/') {
             archive = archive.dir("dev");
@@ -336,40 +248,22 @@ fn traps_spread_over_layers() {
         store.import(&source, Some("evil"), &silent)
     };
     assert!(check(Tar::new().file("etc/x", "")).is_ok());
-    assert!(
-        check(Tar::new().symlink("dev/null", "/etc/passwd")).is_err(),
-        "a link added by a layer on top"
-    );
-    assert!(
-        check(Tar::new().symlink("proc", "/tmp")).is_err(),
-        "a directory replaced by a link"
-    );
+    assert!(check(Tar::new().symlink("dev/null", "/etc/passwd")).is_err(), "a link added by a layer on top");
+    assert!(check(Tar::new().symlink("proc", "/tmp")).is_err(), "a directory replaced by a link");
     assert!(check(Tar::new().file("dev/.wh..wh..opq", "").symlink("dev/pts", "/tmp")).is_err());
-    assert!(
-        check(Tar::new().file(".wh.dev", "")).is_ok(),
-        "removed is fine: the skeleton has one"
-    );
+    assert!(check(Tar::new().file(".wh.dev", "")).is_ok(), "removed is fine: the skeleton has one");
 
     let (data, store) = store();
     let lower = Tar::new().symlink("proc", "/tmp").done();
     let source = layout(data.path(), &[lower, Tar::new().file(".wh.proc", "").done()]);
-    assert!(
-        store.import(&source, None, &silent).is_ok(),
-        "hidden by the layer above"
-    );
+    assert!(store.import(&source, None, &silent).is_ok(), "hidden by the layer above");
 }
 
 #[test]
 fn ids_that_no_sandbox_maps() {
     let result = |uid, gid| {
         let (data, store) = store();
-        store
-            .import(
-                &Tar::new().owned_by(uid, gid).file("x", "").save(data.path()),
-                None,
-                &silent,
-            )
-            .map(|_| ())
+        store.import(&Tar::new().owned_by(uid, gid).file("x", "").save(data.path()), None, &silent).map(|_| ())
     };
     assert!(result(65_535, 65_535).is_ok());
     for (uid, gid) in [(65_536, 0), (0, 65_536), (u64::from(u32::MAX) - 1, 0), (1 << 40, 0)] {
@@ -402,71 +296,42 @@ fn bombs() {
             Ok(()) => None,
         }
     };
-    let files = |count: usize| {
-        (0..count)
-            .fold(Tar::new(), |tar, i| tar.file(&format!("f{i}"), "x"))
-            .done()
-    };
+    let files = |count: usize| (0..count).fold(Tar::new(), |tar, i| tar.file(&format!("f{i}"), "x")).done();
     assert_eq!(check(&files(50)), None);
     assert_eq!(check(&files(51)), Some(LimitExceeded::Entries(50)));
     assert_eq!(check(&Tar::new().file("a/b/c/d", "").done()), None);
-    let implied = (0..20)
-        .fold(Tar::new(), |tar, i| tar.file(&format!("{i}/x/y"), ""))
-        .done();
-    assert_eq!(
-        check(&implied),
-        Some(LimitExceeded::Entries(50)),
-        "implied directories count"
-    );
+    let implied = (0..20).fold(Tar::new(), |tar, i| tar.file(&format!("{i}/x/y"), "")).done();
+    assert_eq!(check(&implied), Some(LimitExceeded::Entries(50)), "implied directories count");
 
     let big = |bytes: usize| Tar::new().file("x", &"y".repeat(bytes)).done();
     assert_eq!(check(&big(1_000_000)), None);
     assert_eq!(check(&big(1_100_000)), Some(LimitExceeded::Bytes(1 << 20)));
 
-    assert_eq!(
-        check(&gzip(&big(60_000))),
-        None,
-        "small and very compressible is harmless"
-    );
+    assert_eq!(check(&gzip(&big(60_000))), None, "small and very compressible is harmless");
     assert_eq!(check(&gzip(&big(900_000))), Some(LimitExceeded::Ratio(20)));
     let zstd = ruzstd::encoding::compress_to_vec(&big(900_000)[..], ruzstd::encoding::CompressionLevel::Fastest);
     assert_eq!(check(&zstd), Some(LimitExceeded::Ratio(20)));
 
     assert_eq!(check(&Tar::new().file(&"d/".repeat(19), "").done()), None);
-    assert_eq!(
-        check(&Tar::new().file(&"d/".repeat(21), "").done()),
-        Some(LimitExceeded::PathDepth(20))
-    );
+    assert_eq!(check(&Tar::new().file(&"d/".repeat(21), "").done()), Some(LimitExceeded::PathDepth(20)));
     let long = "abcdefghij/".repeat(19);
     let long = |n: usize| Tar::new().pax(&[("path", &long.as_bytes()[..n])]).file("x", "").done();
     assert_eq!(check(&long(199)), None);
     assert_eq!(check(&long(205)), Some(LimitExceeded::PathBytes(200)));
 
     // A name of 2 MiB would be read into memory by a plain tar reader.
-    let name = Tar::new()
-        .file("a", "")
-        .raw(EntryType::GNULongName, b"x", b"", 0o644, &vec![b'a'; 2 << 20])
-        .done();
+    let name = Tar::new().file("a", "").raw(EntryType::GNULongName, b"x", b"", 0o644, &vec![b'a'; 2 << 20]).done();
     let (data, store) = store();
     let error = store.import(&save(data.path(), &name), None, &silent).unwrap_err();
-    assert!(
-        matches!(error, ImageError::TooBig(LimitExceeded::Metadata(_))),
-        "{error}"
-    );
+    assert!(matches!(error, ImageError::TooBig(LimitExceeded::Metadata(_))), "{error}");
 }
 
 #[test]
 fn a_bomb_spread_over_layers() {
-    let limits = Limits {
-        total_bytes: 100_000,
-        ..Limits::default()
-    };
+    let limits = Limits { total_bytes: 100_000, ..Limits::default() };
     let layer = |name: &str| Tar::new().file(name, &"y".repeat(60_000)).done();
     let (data, store) = store();
     let source = layout(data.path(), &[layer("a"), layer("b")]);
     let error = store.with_limits(limits).import(&source, None, &silent).unwrap_err();
-    assert!(
-        matches!(error, ImageError::TooBig(LimitExceeded::Bytes(100_000))),
-        "{error}"
-    );
+    assert!(matches!(error, ImageError::TooBig(LimitExceeded::Bytes(100_000))), "{error}");
 }

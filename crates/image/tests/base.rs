@@ -1,9 +1,5 @@
 //! The `base` image, built for real: minutes, and the distribution's package archive.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy sees only #[test] functions as tests"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
 
 mod common;
 
@@ -18,18 +14,11 @@ fn base_has_what_agents_expect() {
     assert_eq!(store.resolve("base").unwrap(), image);
     let root = &image.layers[0];
     for program in ["bash", "python3", "python", "git", "curl", "sudo", "ps", "less"] {
-        assert!(
-            std::fs::symlink_metadata(root.join("usr/bin").join(program)).is_ok(),
-            "{program} is missing"
-        );
+        assert!(std::fs::symlink_metadata(root.join("usr/bin").join(program)).is_ok(), "{program} is missing");
     }
     let passwd = std::fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(passwd.contains("user:x:1000:1000:"), "{passwd}");
     assert!(root.join("home/user").is_dir() && root.join("etc/sudoers.d/user").exists());
     assert_eq!(image.config.user.as_deref(), Some("user"));
-    println!(
-        "{} MiB, {} entries left out",
-        image.size_bytes >> 20,
-        image.skipped_entries
-    );
+    println!("{} MiB, {} entries left out", image.size_bytes >> 20, image.skipped_entries);
 }

@@ -1,9 +1,5 @@
 //! The `host` image as an attacker would look at it: what of the host is in there?
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy sees only #[test] functions as tests"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -37,35 +33,19 @@ fn walk(root: &Path) -> BTreeSet<PathBuf> {
 fn only_usr_and_real_system_directories_are_bound() {
     let (_data, store) = store();
     let image = store.resolve("host").unwrap();
-    assert_eq!(
-        image.binds[0],
-        HostBind {
-            source: "/usr".into(),
-            target: "/usr".into()
-        }
-    );
+    assert_eq!(image.binds[0], HostBind { source: "/usr".into(), target: "/usr".into() });
     for bind in &image.binds[1..] {
         let name = bind.source.strip_prefix("/").unwrap().to_str().unwrap();
-        assert!(
-            ["bin", "sbin", "lib", "lib32", "lib64", "libx32"].contains(&name),
-            "{bind:?}"
-        );
+        assert!(["bin", "sbin", "lib", "lib32", "lib64", "libx32"].contains(&name), "{bind:?}");
         assert!(std::fs::symlink_metadata(&bind.source).unwrap().is_dir());
     }
     let layer = &image.layers[0];
     for bind in &image.binds {
         let point = layer.join(bind.target.strip_prefix("/").unwrap());
-        assert_eq!(
-            std::fs::read_dir(point).unwrap().count(),
-            0,
-            "an empty mount point for {bind:?}"
-        );
+        assert_eq!(std::fs::read_dir(point).unwrap().count(), 0, "an empty mount point for {bind:?}");
     }
     if std::fs::symlink_metadata("/bin").unwrap().is_symlink() {
-        assert_eq!(
-            std::fs::read_link(layer.join("bin")).unwrap(),
-            std::fs::read_link("/bin").unwrap()
-        );
+        assert_eq!(std::fs::read_link(layer.join("bin")).unwrap(), std::fs::read_link("/bin").unwrap());
     }
 }
 
@@ -96,10 +76,7 @@ fn nothing_secret_of_the_host_is_inside() {
         "etc/crontab",
         "etc/systemd",
     ] {
-        assert!(
-            !paths.contains(Path::new(forbidden)),
-            "{forbidden} must not be in the host image"
-        );
+        assert!(!paths.contains(Path::new(forbidden)), "{forbidden} must not be in the host image");
     }
     for (dir, allowed) in [
         ("root", &[][..]),
@@ -119,34 +96,17 @@ fn nothing_secret_of_the_host_is_inside() {
         ("dev", &[]),
         ("sys", &[]),
     ] {
-        let inside: Vec<_> = paths
-            .iter()
-            .filter(|p| p.starts_with(dir) && *p != Path::new(dir))
-            .collect();
-        assert!(
-            inside
-                .iter()
-                .all(|p| allowed.iter().any(|a| Path::new(a) == p.as_path())),
-            "{dir}: {inside:?}"
-        );
+        let inside: Vec<_> = paths.iter().filter(|p| p.starts_with(dir) && *p != Path::new(dir)).collect();
+        assert!(inside.iter().all(|p| allowed.iter().any(|a| Path::new(a) == p.as_path())), "{dir}: {inside:?}");
     }
     for path in &paths {
         let full = layer.join(path);
         let metadata = std::fs::symlink_metadata(&full).unwrap();
         if metadata.is_file() {
             let content = std::fs::read(&full).unwrap();
-            assert!(
-                !content.windows(16).any(|w| w == b"PRIVATE KEY-----"),
-                "{path:?} holds a private key"
-            );
-            assert!(
-                host_shadow.is_empty() || content != host_shadow,
-                "{path:?} is the shadow file"
-            );
-            assert!(
-                machine_id.is_empty() || content != machine_id,
-                "{path:?} is the machine id"
-            );
+            assert!(!content.windows(16).any(|w| w == b"PRIVATE KEY-----"), "{path:?} holds a private key");
+            assert!(host_shadow.is_empty() || content != host_shadow, "{path:?} is the shadow file");
+            assert!(machine_id.is_empty() || content != machine_id, "{path:?} is the machine id");
             // Whatever was copied, any user of the host may read.
             let host_file = Path::new("/").join(path);
             if let Ok(host) = std::fs::symlink_metadata(&host_file)
@@ -171,25 +131,15 @@ fn accounts_and_environment_are_made_up() {
     let users: Vec<_> = passwd.lines().map(|l| l.split(':').next().unwrap()).collect();
     assert_eq!(users, ["root", "user", "nobody"]);
     assert!(passwd.contains("user:x:1000:1000:user:/home/user:"));
-    assert!(
-        std::fs::read_to_string(layer.join("etc/nsswitch.conf"))
-            .unwrap()
-            .contains("hosts: files dns\n")
-    );
+    assert!(std::fs::read_to_string(layer.join("etc/nsswitch.conf")).unwrap().contains("hosts: files dns\n"));
     let names: Vec<_> = image.config.env.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["PATH", "LANG"], "nothing of the caller's environment");
     let mode = |path: &str| std::fs::symlink_metadata(layer.join(path)).unwrap().mode() & 0o7777;
-    assert_eq!(
-        (mode("tmp"), mode("root"), mode("var/tmp"), mode("")),
-        (0o1777, 0o700, 0o1777, 0o755)
-    );
+    assert_eq!((mode("tmp"), mode("root"), mode("var/tmp"), mode("")), (0o1777, 0o700, 0o1777, 0o755));
     let owner = |path: &str| std::fs::symlink_metadata(layer.join(path)).unwrap().uid();
     let me = rustix::process::geteuid().as_raw();
     let user = if me == 0 { 1000 } else { me };
-    assert_eq!(
-        (owner("home/user"), owner("home/user/.bashrc"), owner("workspace")),
-        (user, user, user)
-    );
+    assert_eq!((owner("home/user"), owner("home/user/.bashrc"), owner("workspace")), (user, user, user));
     assert_eq!((owner("etc/passwd"), owner("")), (me, me));
 }
 
@@ -198,32 +148,13 @@ fn what_programs_need_is_there() {
     let (_data, store) = store();
     let image = store.resolve("host").unwrap();
     let layer = &image.layers[0];
-    for name in [
-        "ld.so.cache",
-        "ld.so.conf",
-        "os-release",
-        "services",
-        "ssl/certs/ca-certificates.crt",
-        "alternatives",
-    ] {
+    for name in ["ld.so.cache", "ld.so.conf", "os-release", "services", "ssl/certs/ca-certificates.crt", "alternatives"]
+    {
         if Path::new("/etc").join(name).exists() {
-            assert!(
-                std::fs::symlink_metadata(layer.join("etc").join(name)).is_ok(),
-                "{name} is missing"
-            );
+            assert!(std::fs::symlink_metadata(layer.join("etc").join(name)).is_ok(), "{name} is missing");
         }
     }
-    for point in [
-        "proc",
-        "sys",
-        "dev",
-        "tmp",
-        "run",
-        "workspace",
-        "etc/resolv.conf",
-        "etc/hosts",
-        "etc/hostname",
-    ] {
+    for point in ["proc", "sys", "dev", "tmp", "run", "workspace", "etc/resolv.conf", "etc/hosts", "etc/hostname"] {
         assert!(layer.join(point).exists(), "{point} is missing");
     }
 }
@@ -238,9 +169,6 @@ fn it_is_built_once_and_survives_gc() {
     let second = Store::open(data.path()).unwrap().resolve("host").unwrap();
     assert_eq!(first, second);
     assert_eq!(before, inode(&second), "gc must keep the layer");
-    assert_eq!(
-        std::fs::metadata(data.path().join("images")).unwrap().mode() & 0o777,
-        0o700
-    );
+    assert_eq!(std::fs::metadata(data.path().join("images")).unwrap().mode() & 0o777, 0o700);
     assert_eq!(std::fs::read_dir(data.path().join("images/tmp")).unwrap().count(), 0);
 }

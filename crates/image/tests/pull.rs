@@ -1,9 +1,5 @@
 //! Pulls from a real registry on loopback (`docker-registry`), filled with `skopeo`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "clippy sees only #[test] functions as tests"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
 
 mod common;
 
@@ -55,29 +51,14 @@ impl Registry {
         let reference = format!("127.0.0.1:{}/{name}", self.port);
         let source = format!("oci:{}", layout.display());
         let target = format!("docker://{reference}");
-        run(
-            "skopeo",
-            &[
-                "--insecure-policy",
-                "copy",
-                "--quiet",
-                "--dest-tls-verify=false",
-                &source,
-                &target,
-            ],
-        );
+        run("skopeo", &["--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false", &source, &target]);
         reference
     }
 
     /// Where the registry keeps a blob.
     fn blob(&self, digest: &str) -> PathBuf {
         let hex = digest.trim_start_matches("sha256:");
-        self.dir
-            .path()
-            .join("data/docker/registry/v2/blobs/sha256")
-            .join(&hex[..2])
-            .join(hex)
-            .join("data")
+        self.dir.path().join("data/docker/registry/v2/blobs/sha256").join(&hex[..2]).join(hex).join("data")
     }
 }
 
@@ -98,27 +79,17 @@ fn pull_as(
     options: PullOptions,
     progress: sloplet_image::ProgressFn<'_>,
 ) -> Result<Image, ImageError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(store.pull(reference, options, progress))
 }
 
 fn layers() -> [Vec<u8>; 2] {
-    [
-        Tar::new().file("etc/who", "bottom").done(),
-        Tar::new().file("etc/who", "top").done(),
-    ]
+    [Tar::new().file("etc/who", "bottom").done(), Tar::new().file("etc/who", "top").done()]
 }
 
 fn assert_nothing_kept(data: &Path) {
     for dir in ["names", "tmp", "info"] {
-        assert_eq!(
-            std::fs::read_dir(data.join("images").join(dir)).unwrap().count(),
-            0,
-            "{dir} is not empty"
-        );
+        assert_eq!(std::fs::read_dir(data.join("images").join(dir)).unwrap().count(), 0, "{dir} is not empty");
     }
 }
 
@@ -136,10 +107,7 @@ fn pulled_by_tag_and_by_digest_and_only_once() {
     let image = pull_as(&store, &reference, PullOptions::default(), &count).unwrap();
     assert_eq!(image.name, reference);
     assert_eq!(std::fs::read_to_string(image.layers[0].join("etc/who")).unwrap(), "top");
-    assert_eq!(
-        std::fs::read_to_string(image.layers[1].join("etc/who")).unwrap(),
-        "bottom"
-    );
+    assert_eq!(std::fs::read_to_string(image.layers[1].join("etc/who")).unwrap(), "bottom");
     assert_eq!(image.config.workdir.as_deref(), Some("/srv"));
     assert_eq!(store.resolve(&reference).unwrap(), image);
     assert_eq!(*fetched.lock().unwrap(), 3, "a configuration and two layers");
@@ -147,11 +115,7 @@ fn pulled_by_tag_and_by_digest_and_only_once() {
     let by_digest = format!("{}@{}", reference.trim_end_matches(":1.0"), image.digest);
     let again = pull_as(&store, &by_digest, PullOptions::default(), &count).unwrap();
     assert_eq!((again.layers, again.digest), (image.layers, image.digest));
-    assert_eq!(
-        *fetched.lock().unwrap(),
-        4,
-        "only the configuration: the layers are there"
-    );
+    assert_eq!(*fetched.lock().unwrap(), 4, "only the configuration: the layers are there");
     assert_eq!(std::fs::read_dir(data.path().join("images/tmp")).unwrap().count(), 0);
 }
 
@@ -170,10 +134,7 @@ fn a_blob_or_manifest_with_another_digest_is_refused() {
 
     // Well-formed, of the same size or smaller: only the digest tells.
     let evil = gzip(&Tar::new().file("evil", "").done());
-    let config = String::from_utf8(read(config_digest))
-        .unwrap()
-        .replace("A=1", "A=2")
-        .into_bytes();
+    let config = String::from_utf8(read(config_digest)).unwrap().replace("A=1", "A=2").into_bytes();
     for (digest, replacement) in [(layer_digest, evil), (config_digest, config)] {
         let good = read(digest);
         std::fs::write(registry.blob(digest), replacement).unwrap();
@@ -184,9 +145,7 @@ fn a_blob_or_manifest_with_another_digest_is_refused() {
     }
     let by_digest = format!("{}@{manifest_digest}", reference.trim_end_matches(":latest"));
     let good = read(&manifest_digest);
-    let changed = String::from_utf8(good.clone())
-        .unwrap()
-        .replacen("\"schemaVersion\":2", "\"schemaVersion\": 2", 1);
+    let changed = String::from_utf8(good.clone()).unwrap().replacen("\"schemaVersion\":2", "\"schemaVersion\": 2", 1);
     std::fs::write(registry.blob(&manifest_digest), changed).unwrap();
     assert!(pull(&store, &by_digest).is_err());
     assert_nothing_kept(data.path());
@@ -199,19 +158,10 @@ fn a_blob_or_manifest_with_another_digest_is_refused() {
 fn a_layer_larger_than_announced_or_allowed() {
     let registry = Registry::start();
     let (data, store) = store();
-    let reference = registry.push(
-        &layout(data.path(), &[Tar::new().file("x", &"y".repeat(50_000)).done()]),
-        "big:1",
-    );
-    let tight = store.clone().with_limits(Limits {
-        total_bytes: 40_000,
-        ..Limits::default()
-    });
+    let reference = registry.push(&layout(data.path(), &[Tar::new().file("x", &"y".repeat(50_000)).done()]), "big:1");
+    let tight = store.clone().with_limits(Limits { total_bytes: 40_000, ..Limits::default() });
     let error = pull(&tight, &reference).unwrap_err();
-    assert!(
-        matches!(error, ImageError::TooBig(LimitExceeded::Bytes(40_000))),
-        "{error}"
-    );
+    assert!(matches!(error, ImageError::TooBig(LimitExceeded::Bytes(40_000))), "{error}");
     assert_nothing_kept(data.path());
 }
 
@@ -229,14 +179,8 @@ fn another_platform_is_refused() {
     let registry = Registry::start();
     let (data, store) = store();
     let reference = registry.push(&layout(data.path(), &layers()), "tool:1");
-    let platform = Platform {
-        os: "linux".into(),
-        architecture: "s390x".into(),
-    };
-    let options = PullOptions {
-        platform: Some(platform),
-        ..PullOptions::default()
-    };
+    let platform = Platform { os: "linux".into(), architecture: "s390x".into() };
+    let options = PullOptions { platform: Some(platform), ..PullOptions::default() };
     let error = pull_as(&store, &reference, options, &silent).unwrap_err();
     assert!(error.to_string().contains("s390x"), "{error}");
 }
@@ -276,10 +220,7 @@ fn the_fitting_image_of_an_index() {
     );
     let image = pull(&store, &reference).unwrap();
     assert_eq!(image.layers.len(), 3);
-    assert_eq!(
-        store.import(&source, Some("local"), &silent).unwrap().layers,
-        image.layers
-    );
+    assert_eq!(store.import(&source, Some("local"), &silent).unwrap().layers, image.layers);
 }
 
 #[test]
@@ -293,12 +234,6 @@ fn clear_errors() {
     let refused = pull(&store, &format!("localhost:{port}/x:1")).unwrap_err();
     assert!(matches!(refused, ImageError::Pull { .. }), "{refused}");
     for bad in ["", "UPPER CASE", "../x", "host", "a\nb"] {
-        assert!(
-            matches!(
-                pull(&store, bad),
-                Err(ImageError::BadName { .. } | ImageError::Pull { .. })
-            ),
-            "{bad}"
-        );
+        assert!(matches!(pull(&store, bad), Err(ImageError::BadName { .. } | ImageError::Pull { .. })), "{bad}");
     }
 }

@@ -33,9 +33,7 @@ impl Bind {
     /// Refuses targets that would shadow what the sandbox itself is made of.
     pub fn check(&self) -> Result<(), BindError> {
         let inside = &self.to;
-        let plain = inside
-            .components()
-            .all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+        let plain = inside.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
         let reserved = ["/proc", "/dev", "/sys"].iter().any(|path| inside.starts_with(path));
         if !inside.is_absolute() || !plain || reserved || inside == Path::new("/") || inside.as_os_str().len() > 4000 {
             return Err(BindError::Target(inside.display().to_string()));
@@ -58,11 +56,7 @@ impl FromStr for Bind {
         if from.is_empty() || to.is_empty() || text.contains('\0') {
             return Err(form());
         }
-        let bind = Self {
-            from: from.into(),
-            to: to.into(),
-            writable,
-        };
+        let bind = Self { from: from.into(), to: to.into(), writable };
         bind.check()?;
         Ok(bind)
     }
@@ -76,11 +70,7 @@ mod tests {
     fn mounts_are_read_only_unless_asked() {
         let bind: Bind = "./src:/workspace".parse().unwrap();
         assert!(!bind.writable);
-        assert!(
-            "./a:b:/x:rw"
-                .parse::<Bind>()
-                .is_ok_and(|b| b.writable && b.from == Path::new("./a:b"))
-        );
+        assert!("./a:b:/x:rw".parse::<Bind>().is_ok_and(|b| b.writable && b.from == Path::new("./a:b")));
     }
 
     #[test]

@@ -70,14 +70,7 @@ impl Limits {
 
     /// The features a wall must have for these limits to hold.
     pub fn features() -> [Feature; 6] {
-        [
-            Feature::Memory,
-            Feature::Cpu,
-            Feature::Pids,
-            Feature::Disk,
-            Feature::Timeout,
-            Feature::Output,
-        ]
+        [Feature::Memory, Feature::Cpu, Feature::Pids, Feature::Disk, Feature::Timeout, Feature::Output]
     }
 }
 

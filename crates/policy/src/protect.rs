@@ -5,17 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Whole trees that are the host itself.
-const SYSTEM: &[&str] = &[
-    "/proc",
-    "/sys",
-    "/dev",
-    "/run",
-    "/var/run",
-    "/boot",
-    "/etc",
-    "/var/lib/docker",
-    "/root/.ssh",
-];
+const SYSTEM: &[&str] =
+    &["/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc", "/var/lib/docker", "/root/.ssh"];
 
 /// Where a person keeps keys, below the home folder.
 const HOME: &[&str] = &[
@@ -83,13 +74,9 @@ impl Protected {
     /// The built-in rules for a home folder (if there is one), and `own`: where sloplet keeps its data.
     pub fn for_host(home: Option<&Path>, own: &[PathBuf]) -> Self {
         let system = SYSTEM.iter().map(PathBuf::from);
-        let personal = home
-            .into_iter()
-            .flat_map(|home| HOME.iter().map(move |name| home.join(name)));
+        let personal = home.into_iter().flat_map(|home| HOME.iter().map(move |name| home.join(name)));
         let rules = system.chain(personal).chain(own.iter().cloned());
-        Self {
-            rules: rules.map(|path| fs::canonicalize(&path).unwrap_or(path)).collect(),
-        }
+        Self { rules: rules.map(|path| fs::canonicalize(&path).unwrap_or(path)).collect() }
     }
 
     /// The real path of `path`, or why it may not be shown.
@@ -99,16 +86,10 @@ impl Protected {
             .map_err(|source| ProtectError::Unreadable { path: path.to_owned(), source })?;
         for rule in &self.rules {
             if real.starts_with(rule) {
-                return Err(ProtectError::Inside {
-                    path: path.to_owned(),
-                    rule: rule.clone(),
-                });
+                return Err(ProtectError::Inside { path: path.to_owned(), rule: rule.clone() });
             }
             if rule.starts_with(&real) && rule.exists() {
-                return Err(ProtectError::Contains {
-                    path: path.to_owned(),
-                    rule: rule.clone(),
-                });
+                return Err(ProtectError::Contains { path: path.to_owned(), rule: rule.clone() });
             }
         }
         Ok(real)
@@ -139,27 +120,13 @@ mod tests {
         std::os::unix::fs::symlink(home.join(".ssh"), home.join("project/innocent")).unwrap();
         let protected = Protected::for_host(Some(&home), &[]);
         assert!(protected.check(&home.join("project")).is_ok());
-        for path in [
-            home.join(".ssh"),
-            home.join("project/innocent"),
-            home.join("project/../.ssh"),
-            "/etc".into(),
-        ] {
-            assert!(
-                matches!(protected.check(&path), Err(ProtectError::Inside { .. })),
-                "{path:?}"
-            );
+        for path in [home.join(".ssh"), home.join("project/innocent"), home.join("project/../.ssh"), "/etc".into()] {
+            assert!(matches!(protected.check(&path), Err(ProtectError::Inside { .. })), "{path:?}");
         }
         for path in [home.clone(), "/".into()] {
-            assert!(
-                matches!(protected.check(&path), Err(ProtectError::Contains { .. })),
-                "{path:?}"
-            );
+            assert!(matches!(protected.check(&path), Err(ProtectError::Contains { .. })), "{path:?}");
         }
-        assert!(matches!(
-            protected.check(Path::new("/nowhere")),
-            Err(ProtectError::Unreadable { .. })
-        ));
+        assert!(matches!(protected.check(Path::new("/nowhere")), Err(ProtectError::Unreadable { .. })));
         fs::remove_dir_all(home).unwrap();
     }
 }

@@ -94,32 +94,17 @@ pub struct Capability {
 impl Capability {
     /// A feature that holds.
     pub fn enforced(feature: Feature, detail: impl Into<String>) -> Self {
-        Self {
-            feature,
-            enforcement: Enforcement::Enforced,
-            detail: detail.into(),
-            remedy: None,
-        }
+        Self { feature, enforcement: Enforcement::Enforced, detail: detail.into(), remedy: None }
     }
 
     /// A feature that is checked at intervals.
     pub fn watched(feature: Feature, detail: impl Into<String>) -> Self {
-        Self {
-            feature,
-            enforcement: Enforcement::Watched,
-            detail: detail.into(),
-            remedy: None,
-        }
+        Self { feature, enforcement: Enforcement::Watched, detail: detail.into(), remedy: None }
     }
 
     /// A feature that does not hold.
     pub fn missing(feature: Feature, detail: impl Into<String>, remedy: Option<&str>) -> Self {
-        Self {
-            feature,
-            enforcement: Enforcement::Missing,
-            detail: detail.into(),
-            remedy: remedy.map(Into::into),
-        }
+        Self { feature, enforcement: Enforcement::Missing, detail: detail.into(), remedy: remedy.map(Into::into) }
     }
 }
 

@@ -49,10 +49,7 @@ impl FromStr for Isolation {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        Self::ALL
-            .into_iter()
-            .find(|level| level.name() == text)
-            .ok_or_else(|| SpecError::Isolation(text.to_owned()))
+        Self::ALL.into_iter().find(|level| level.name() == text).ok_or_else(|| SpecError::Isolation(text.to_owned()))
     }
 }
 
@@ -128,9 +125,7 @@ impl Spec {
         for variable in &self.env {
             let valid = variable.split_once('=').is_some_and(|(name, _)| !name.is_empty());
             if !valid || variable.contains('\0') {
-                return Err(SpecError::Env(
-                    variable.split('=').next().unwrap_or_default().to_owned(),
-                ));
+                return Err(SpecError::Env(variable.split('=').next().unwrap_or_default().to_owned()));
             }
         }
         let name = self.hostname.as_bytes();
@@ -172,10 +167,7 @@ mod tests {
 
     #[test]
     fn a_spec_survives_json() {
-        let spec = Spec {
-            env: vec!["A=b".into()],
-            ..Spec::default()
-        };
+        let spec = Spec { env: vec!["A=b".into()], ..Spec::default() };
         let text = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<Spec>(&text).unwrap(), spec);
     }

@@ -88,9 +88,7 @@ impl FromStr for Span {
             return Err(error());
         }
         while !rest.is_empty() {
-            let digits = rest
-                .find(|c: char| !c.is_ascii_digit() && c != '.')
-                .unwrap_or(rest.len());
+            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
             let (number, tail) = rest.split_at(digits);
             let letters = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
             let (unit, tail) = tail.split_at(letters);
@@ -102,9 +100,7 @@ impl FromStr for Span {
                 "d" => 86_400e3,
                 _ => return Err(error()),
             };
-            millis = scaled(number, scale)
-                .and_then(|more| millis.checked_add(more))
-                .ok_or_else(error)?;
+            millis = scaled(number, scale).and_then(|more| millis.checked_add(more)).ok_or_else(error)?;
             rest = tail;
         }
         Ok(Self(Duration::from_millis(millis)))
@@ -114,7 +110,7 @@ impl FromStr for Span {
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
-        if millis % 1000 != 0 {
+        if !millis.is_multiple_of(1000) {
             return write!(f, "{millis}ms");
         }
         let seconds = self.0.as_secs();
@@ -208,9 +204,7 @@ from_text_or_number!(ByteSize, Span, Cpus);
 
 fn split_suffix(text: &str) -> (&str, &str) {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     (&text[..end], text[end..].trim())
 }
 
@@ -239,44 +233,19 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_people_write_them() {
-        for (text, bytes) in [
-            ("512MiB", 512 << 20),
-            ("2g", 2 << 30),
-            ("1.5K", 1536),
-            ("77", 77),
-            ("1 GB", 1 << 30),
-        ] {
+        for (text, bytes) in [("512MiB", 512 << 20), ("2g", 2 << 30), ("1.5K", 1536), ("77", 77), ("1 GB", 1 << 30)] {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
-        for text in [
-            "",
-            "0",
-            "-1",
-            "1X",
-            "MiB",
-            "1e9",
-            "inf",
-            "99999999T",
-            "1.2.3",
-            "\u{1b}[2J",
-        ] {
+        for text in ["", "0", "-1", "1X", "MiB", "1e9", "inf", "99999999T", "1.2.3", "\u{1b}[2J"] {
             let error = text.parse::<ByteSize>().unwrap_err().to_string();
-            assert!(
-                error.contains("like 512MiB") && !error.contains('\u{1b}'),
-                "{text}: {error}"
-            );
+            assert!(error.contains("like 512MiB") && !error.contains('\u{1b}'), "{text}: {error}");
         }
     }
 
     #[test]
     fn durations_are_read_as_people_write_them() {
-        for (text, millis) in [
-            ("60", 60_000),
-            ("1h30m", 5_400_000),
-            ("250ms", 250),
-            ("0.5s", 500),
-            ("2d", 172_800_000),
-        ] {
+        for (text, millis) in [("60", 60_000), ("1h30m", 5_400_000), ("250ms", 250), ("0.5s", 500), ("2d", 172_800_000)]
+        {
             assert_eq!(text.parse(), Ok(Span(Duration::from_millis(millis))), "{text}");
         }
         for text in ["", "0", "5 parsecs", "-3s", "m", "1h-2m"] {

@@ -68,10 +68,8 @@ struct Interval {
 }
 
 fn intervals(rules: &Rules, table: &Table, arch: Arch) -> Vec<Interval> {
-    let mut calls: Vec<(u32, Decision)> = table
-        .names()
-        .filter_map(|name| Some((table.number(name, arch)?, rules.decision(name))))
-        .collect();
+    let mut calls: Vec<(u32, Decision)> =
+        table.names().filter_map(|name| Some((table.number(name, arch)?, rules.decision(name)))).collect();
     calls.sort_unstable_by_key(|(number, _)| *number);
 
     let mut intervals: Vec<Interval> = Vec::new();
@@ -146,11 +144,7 @@ impl Backwards {
     }
 
     fn condition(&mut self, condition: &Condition, holds: Place, fails: Place) -> Result<Place, CompileError> {
-        let (listed, mut next) = if condition.negated {
-            (fails, holds)
-        } else {
-            (holds, fails)
-        };
+        let (listed, mut next) = if condition.negated { (fails, holds) } else { (holds, fails) };
         for value in condition.values.iter().rev() {
             next = self.branch(JUMP_IF_EQUAL, *value, listed, next)?;
         }
@@ -165,12 +159,7 @@ impl Backwards {
 
     /// A return, shared if one is near enough for any jump.
     fn verdict(&mut self, verdict: Verdict) -> Place {
-        let written = self
-            .verdicts
-            .iter()
-            .rev()
-            .find(|(other, _)| *other == verdict)
-            .map(|(_, place)| *place);
+        let written = self.verdicts.iter().rev().find(|(other, _)| *other == verdict).map(|(_, place)| *place);
         if let Some(place) = written.filter(|place| self.is_near(*place)) {
             return place;
         }
@@ -178,12 +167,7 @@ impl Backwards {
             Verdict::Allow => RET_ALLOW,
             Verdict::Errno(errno) => RET_ERRNO | u32::from(errno),
         };
-        let place = self.push(sock_filter {
-            code: RETURN,
-            jt: 0,
-            jf: 0,
-            k: value,
-        });
+        let place = self.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: value });
         self.verdicts.push((verdict, place));
         place
     }
@@ -218,12 +202,7 @@ impl Backwards {
     fn jump(&mut self, target: Place) -> Result<Place, CompileError> {
         let length = self.code.len();
         let k = u32::try_from(self.distance(target)).map_err(|_| CompileError::ProgramTooLong { length })?;
-        Ok(self.push(sock_filter {
-            code: JUMP,
-            jt: 0,
-            jf: 0,
-            k,
-        }))
+        Ok(self.push(sock_filter { code: JUMP, jt: 0, jf: 0, k }))
     }
 
     fn push(&mut self, instruction: sock_filter) -> Place {
@@ -237,9 +216,7 @@ impl Backwards {
     }
 
     fn short_distance(&self, target: Place) -> Result<u8, CompileError> {
-        u8::try_from(self.distance(target)).map_err(|_| CompileError::JumpTooFar {
-            distance: self.distance(target),
-        })
+        u8::try_from(self.distance(target)).map_err(|_| CompileError::JumpTooFar { distance: self.distance(target) })
     }
 
     /// Whether a conditional jump, which reaches 255 instructions, gets there even after some more have been written.
@@ -249,9 +226,7 @@ impl Backwards {
 
     fn finish(mut self) -> Result<Vec<sock_filter>, CompileError> {
         if self.code.len() > LONGEST {
-            return Err(CompileError::ProgramTooLong {
-                length: self.code.len(),
-            });
+            return Err(CompileError::ProgramTooLong { length: self.code.len() });
         }
         self.code.reverse();
         Ok(self.code)

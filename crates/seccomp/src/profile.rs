@@ -24,12 +24,8 @@ const UNIX_SOCKETS: (&str, &str) = ("unix-sockets.profile", include_str!("../pro
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 4] = [
-        Profile::Container,
-        Profile::ContainerTracing,
-        Profile::Process,
-        Profile::ProcessUnixSockets,
-    ];
+    pub const ALL: [Profile; 4] =
+        [Profile::Container, Profile::ContainerTracing, Profile::Process, Profile::ProcessUnixSockets];
 
     /// The name, in words joined by dashes.
     pub fn name(self) -> &'static str {

@@ -135,10 +135,7 @@ enum Group {
 impl Rules {
     /// The decision for a call; everything unnamed is hidden.
     pub fn decision(&self, name: &str) -> Decision {
-        self.decisions
-            .get(name)
-            .cloned()
-            .unwrap_or(Decision::Always(Verdict::HIDDEN))
+        self.decisions.get(name).cloned().unwrap_or(Decision::Always(Verdict::HIDDEN))
     }
 
     /// Whether the profile says anything about a call.
@@ -148,18 +145,10 @@ impl Rules {
 
     /// Adds the decisions of a file, which replace those that are there.
     pub fn overlay(&mut self, file: &str, text: &str, table: &Table) -> Result<(), RulesError> {
-        let mut layer = Layer {
-            table,
-            always: BTreeMap::new(),
-            clauses: BTreeMap::new(),
-        };
+        let mut layer = Layer { table, always: BTreeMap::new(), clauses: BTreeMap::new() };
         let mut group = None;
         for (index, content) in text.lines().enumerate() {
-            let at = |problem| RulesError {
-                file: file.to_owned(),
-                line: index + 1,
-                problem,
-            };
+            let at = |problem| RulesError { file: file.to_owned(), line: index + 1, problem };
             let content = content.split('#').next().unwrap_or_default().trim();
             if content.is_empty() {
                 continue;
@@ -175,11 +164,7 @@ impl Rules {
             }
             .map_err(at)?;
         }
-        let layer = layer.finish().map_err(|problem| RulesError {
-            file: file.to_owned(),
-            line: 0,
-            problem,
-        })?;
+        let layer = layer.finish().map_err(|problem| RulesError { file: file.to_owned(), line: 0, problem })?;
         self.decisions.extend(layer);
         Ok(())
     }
@@ -222,10 +207,7 @@ impl Layer<'_> {
                 conditions.split(" and ").map(condition).collect::<Result<_, _>>()?
             }
         };
-        self.clauses
-            .entry(name.to_owned())
-            .or_default()
-            .push(Clause { verdict, conditions });
+        self.clauses.entry(name.to_owned()).or_default().push(Clause { verdict, conditions });
         Ok(())
     }
 
@@ -236,14 +218,8 @@ impl Layer<'_> {
                 return Err(Problem::Otherwise(name.clone()));
             }
         }
-        let always = self
-            .always
-            .into_iter()
-            .map(|(name, verdict)| (name, Decision::Always(verdict)));
-        let by_arguments = self
-            .clauses
-            .into_iter()
-            .map(|(name, clauses)| (name, Decision::ByArguments(clauses)));
+        let always = self.always.into_iter().map(|(name, verdict)| (name, Decision::Always(verdict)));
+        let by_arguments = self.clauses.into_iter().map(|(name, clauses)| (name, Decision::ByArguments(clauses)));
         Ok(always.chain(by_arguments).collect())
     }
 }
@@ -255,9 +231,7 @@ fn header(content: &str) -> Result<Group, Problem> {
     }
     match name {
         "arguments" => Ok(Group::Arguments),
-        name => Verdict::parse(name)
-            .map(Group::Always)
-            .ok_or_else(|| Problem::Verdict(name.to_owned())),
+        name => Verdict::parse(name).map(Group::Always).ok_or_else(|| Problem::Verdict(name.to_owned())),
     }
 }
 
@@ -268,11 +242,7 @@ fn condition(text: &str) -> Result<Condition, Problem> {
             Some((argument, mask)) => (argument, number(mask)?),
             None => (text.split_whitespace().next()?, u32::MAX),
         };
-        let argument = argument
-            .strip_prefix("arg")?
-            .parse()
-            .ok()
-            .filter(|argument| *argument < 6)?;
+        let argument = argument.strip_prefix("arg")?.parse().ok().filter(|argument| *argument < 6)?;
         let negated = match words.next()? {
             "in" => false,
             "not" if words.next()? == "in" => true,
@@ -281,12 +251,7 @@ fn condition(text: &str) -> Result<Condition, Problem> {
         let values: Vec<u32> = words.map(labelled_number).collect::<Option<_>>()?;
         // A value outside of the mask could never be met.
         let reachable = !values.is_empty() && values.iter().all(|value| value & !mask == 0);
-        reachable.then_some(Condition {
-            argument,
-            mask,
-            negated,
-            values,
-        })
+        reachable.then_some(Condition { argument, mask, negated, values })
     };
     parsed().ok_or_else(|| Problem::Condition(text.trim().to_owned()))
 }
@@ -323,29 +288,13 @@ mod tests {
         assert_eq!(rules.decision("write"), Decision::Always(Verdict::Allow));
         assert_eq!(rules.decision("mount"), Decision::Always(Verdict::Errno(1)));
         assert_eq!(rules.decision("bpf"), Decision::Always(Verdict::Errno(38)));
-        let family = Condition {
-            argument: 0,
-            mask: u32::MAX,
-            negated: false,
-            values: vec![1, 16],
-        };
-        let kind = Condition {
-            argument: 1,
-            mask: 0xf,
-            negated: true,
-            values: vec![3],
-        };
+        let family = Condition { argument: 0, mask: u32::MAX, negated: false, values: vec![1, 16] };
+        let kind = Condition { argument: 1, mask: 0xf, negated: true, values: vec![3] };
         assert_eq!(
             rules.decision("socket"),
             Decision::ByArguments(vec![
-                Clause {
-                    verdict: Verdict::Allow,
-                    conditions: vec![family, kind]
-                },
-                Clause {
-                    verdict: Verdict::Errno(13),
-                    conditions: vec![]
-                },
+                Clause { verdict: Verdict::Allow, conditions: vec![family, kind] },
+                Clause { verdict: Verdict::Errno(13), conditions: vec![] },
             ])
         );
     }
@@ -354,9 +303,7 @@ mod tests {
     fn a_later_layer_overrides() {
         let table = Table::kernel().unwrap();
         let mut rules = parse("[EPERM] reason\nptrace kcmp\n[allow] reason\nread\n").unwrap();
-        rules
-            .overlay("second", "[allow] reason\nptrace\n[EPERM] reason\nread\n", &table)
-            .unwrap();
+        rules.overlay("second", "[allow] reason\nptrace\n[EPERM] reason\nread\n", &table).unwrap();
         assert_eq!(rules.decision("ptrace"), Decision::Always(Verdict::Allow));
         assert_eq!(rules.decision("kcmp"), Decision::Always(Verdict::Errno(1)));
         assert_eq!(rules.decision("read"), Decision::Always(Verdict::Errno(1)));
@@ -369,38 +316,14 @@ mod tests {
             ("[allow]\nread\n", 1, Problem::Header),
             ("[maybe] reason\nread\n", 1, Problem::Verdict("maybe".into())),
             ("[allow] reason\n\nraed\n", 3, Problem::Call("raed".into())),
-            (
-                "[allow] reason\nread\n[EPERM] reason\nread\n",
-                4,
-                Problem::Twice("read".into()),
-            ),
-            (
-                "[allow] reason\nread\n[arguments] reason\nread: EPERM otherwise\n",
-                4,
-                Problem::Twice("read".into()),
-            ),
+            ("[allow] reason\nread\n[EPERM] reason\nread\n", 4, Problem::Twice("read".into())),
+            ("[allow] reason\nread\n[arguments] reason\nread: EPERM otherwise\n", 4, Problem::Twice("read".into())),
             ("[arguments] reason\nclone allow\n", 2, Problem::Clause),
             ("[arguments] reason\nclone: allow if arg0 in 1\n", 2, Problem::Clause),
-            (
-                "[arguments] reason\nclone: allow when arg6 in 1\n",
-                2,
-                Problem::Condition("arg6 in 1".into()),
-            ),
-            (
-                "[arguments] reason\nclone: allow when arg0 in\n",
-                2,
-                Problem::Condition("arg0 in".into()),
-            ),
-            (
-                "[arguments] reason\nclone: allow when arg0&0xf in 16\n",
-                2,
-                Problem::Condition("arg0&0xf in 16".into()),
-            ),
-            (
-                "[arguments] reason\nclone: allow when arg0 in 1\n",
-                0,
-                Problem::Otherwise("clone".into()),
-            ),
+            ("[arguments] reason\nclone: allow when arg6 in 1\n", 2, Problem::Condition("arg6 in 1".into())),
+            ("[arguments] reason\nclone: allow when arg0 in\n", 2, Problem::Condition("arg0 in".into())),
+            ("[arguments] reason\nclone: allow when arg0&0xf in 16\n", 2, Problem::Condition("arg0&0xf in 16".into())),
+            ("[arguments] reason\nclone: allow when arg0 in 1\n", 0, Problem::Otherwise("clone".into())),
             (
                 "[arguments] reason\nclone: allow otherwise\nclone: EPERM otherwise\n",
                 0,

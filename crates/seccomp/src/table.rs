@@ -74,10 +74,7 @@ impl Table {
         let mut numbers = BTreeMap::new();
         for (index, content) in text.lines().enumerate() {
             let line = index + 1;
-            let words: Vec<&str> = content
-                .split_whitespace()
-                .take_while(|word| !word.starts_with('#'))
-                .collect();
+            let words: Vec<&str> = content.split_whitespace().take_while(|word| !word.starts_with('#')).collect();
             let entry = match words[..] {
                 [] => continue,
                 [name, x86_64, aarch64] => (name, number(x86_64), number(aarch64)),
@@ -87,10 +84,7 @@ impl Table {
                 return Err(TableError::Line { line });
             };
             if numbers.insert(name.to_owned(), [x86_64, aarch64]).is_some() {
-                return Err(TableError::Twice {
-                    line,
-                    name: name.to_owned(),
-                });
+                return Err(TableError::Twice { line, name: name.to_owned() });
             }
         }
         Ok(Table { numbers })
@@ -118,11 +112,7 @@ impl Table {
 
 /// `Some(None)` for a call the architecture lacks, `None` for nonsense.
 fn number(word: &str) -> Option<Option<u32>> {
-    if word == "-" {
-        Some(None)
-    } else {
-        word.parse().ok().map(Some)
-    }
+    if word == "-" { Some(None) } else { word.parse().ok().map(Some) }
 }
 
 #[cfg(test)]
@@ -174,17 +164,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_an_error_with_its_line() {
-        assert!(matches!(
-            Table::parse("read 0 63\nwrite 1\n"),
-            Err(TableError::Line { line: 2 })
-        ));
-        assert!(matches!(
-            Table::parse("read zero 63\n"),
-            Err(TableError::Line { line: 1 })
-        ));
-        assert!(matches!(
-            Table::parse("# x\nread 0 63\nread 0 63\n"),
-            Err(TableError::Twice { line: 3, .. })
-        ));
+        assert!(matches!(Table::parse("read 0 63\nwrite 1\n"), Err(TableError::Line { line: 2 })));
+        assert!(matches!(Table::parse("read zero 63\n"), Err(TableError::Line { line: 1 })));
+        assert!(matches!(Table::parse("# x\nread 0 63\nread 0 63\n"), Err(TableError::Twice { line: 3, .. })));
     }
 }

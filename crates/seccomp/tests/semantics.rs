@@ -95,15 +95,9 @@ fn interesting_arguments(decision: &Decision) -> Vec<[u64; 6]> {
             combination[usize::from(argument)] = u64::from(value);
             combination
         };
-        combinations = combinations
-            .iter()
-            .flat_map(|c| values.iter().map(|value| place(c, *value)))
-            .collect();
+        combinations = combinations.iter().flat_map(|c| values.iter().map(|value| place(c, *value))).collect();
     }
-    let with_rubbish: Vec<_> = combinations
-        .iter()
-        .map(|all| all.map(|value| value | 0xbad_0000_0000))
-        .collect();
+    let with_rubbish: Vec<_> = combinations.iter().map(|all| all.map(|value| value | 0xbad_0000_0000)).collect();
     combinations.into_iter().chain(with_rubbish).collect()
 }
 
@@ -121,11 +115,7 @@ fn compare(program: &[SockFilter], rules: &Rules, table: &Table, arch: Arch) -> 
         let decision = name.map_or(Decision::Always(ENOSYS), |name| rules.decision(name));
         for arguments in interesting_arguments(&decision) {
             let (verdict, steps) = run(program, arch.audit_value(), number as u32, arguments);
-            assert_eq!(
-                verdict,
-                expected(&decision, arguments),
-                "{arch:?} {name:?} ({number}) {arguments:x?}"
-            );
+            assert_eq!(verdict, expected(&decision, arguments), "{arch:?} {name:?} ({number}) {arguments:x?}");
             compared += 1;
             if matches!(decision, Decision::Always(_)) {
                 longest = longest.max(steps);
@@ -143,16 +133,9 @@ fn programs_decide_as_the_rules_say() {
         for arch in Arch::ALL {
             let program = compile(&rules, &table, arch).unwrap();
             let (compared, longest) = compare(&program, &rules, &table, arch);
-            println!(
-                "{} {arch:?}: {} instructions, {compared} cases",
-                profile.name(),
-                program.len()
-            );
+            println!("{} {arch:?}: {} instructions, {compared} cases", profile.name(), program.len());
             assert!(compared > 3 * 1024);
-            assert!(
-                longest <= 4 + 8,
-                "{longest} instructions to a verdict: is the search balanced?"
-            );
+            assert!(longest <= 4 + 8, "{longest} instructions to a verdict: is the search balanced?");
         }
     }
 }
@@ -175,17 +158,10 @@ fn a_foreign_abi_is_hidden_whatever_the_call() {
     for profile in Profile::ALL {
         for arch in Arch::ALL {
             let program = compile(&profile.rules(&table).unwrap(), &table, arch).unwrap();
-            let others = Arch::ALL
-                .map(Arch::audit_value)
-                .into_iter()
-                .filter(|value| *value != arch.audit_value());
+            let others = Arch::ALL.map(Arch::audit_value).into_iter().filter(|value| *value != arch.audit_value());
             for foreign in others.chain([AUDIT_ARCH_I386, AUDIT_ARCH_ARM, 0, u32::MAX]) {
                 for number in 0..1024 {
-                    assert_eq!(
-                        run(&program, foreign, number, [0; 6]).0,
-                        ENOSYS,
-                        "{arch:?} {foreign:#x} {number}"
-                    );
+                    assert_eq!(run(&program, foreign, number, [0; 6]).0, ENOSYS, "{arch:?} {foreign:#x} {number}");
                 }
             }
         }
@@ -200,11 +176,7 @@ fn x32_and_numbers_beyond_the_table_are_hidden() {
             let program = compile(&profile.rules(&table).unwrap(), &table, arch).unwrap();
             let x32 = (0..1024).map(|number| 0x4000_0000 | number);
             for number in x32.chain([1024, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, u32::MAX]) {
-                assert_eq!(
-                    run(&program, arch.audit_value(), number, [0; 6]).0,
-                    ENOSYS,
-                    "{arch:?} {number:#x}"
-                );
+                assert_eq!(run(&program, arch.audit_value(), number, [0; 6]).0, ENOSYS, "{arch:?} {number:#x}");
             }
         }
     }
@@ -231,10 +203,7 @@ fn long_programs_jump_by_trampolines() {
         for arch in Arch::ALL {
             let program = compile(&rules, &table, arch).unwrap();
             assert!(program.len() > 500);
-            assert!(
-                !jumps || program.iter().any(|instruction| instruction.code == 0x05),
-                "{arch:?}: no trampoline"
-            );
+            assert!(!jumps || program.iter().any(|instruction| instruction.code == 0x05), "{arch:?}: no trampoline");
             compare(&program, &rules, &table, arch);
         }
     }
@@ -244,16 +213,10 @@ fn long_programs_jump_by_trampolines() {
 fn a_program_longer_than_the_kernel_takes_is_an_error() {
     let table = Table::kernel().unwrap();
     let values: Vec<String> = (0..5000).map(|value| value.to_string()).collect();
-    let text = format!(
-        "[arguments] many\nioctl: EPERM when arg1 in {}\nioctl: allow otherwise\n",
-        values.join(" ")
-    );
+    let text = format!("[arguments] many\nioctl: EPERM when arg1 in {}\nioctl: allow otherwise\n", values.join(" "));
     let mut rules = Rules::default();
     rules.overlay("many", &text, &table).unwrap();
-    assert!(matches!(
-        compile(&rules, &table, Arch::X86_64),
-        Err(CompileError::ProgramTooLong { length: 5000.. })
-    ));
+    assert!(matches!(compile(&rules, &table, Arch::X86_64), Err(CompileError::ProgramTooLong { length: 5000.. })));
 }
 
 #[test]
@@ -283,16 +246,8 @@ fn promises() {
     };
 
     for profile in Profile::ALL {
-        for name in [
-            "read",
-            "openat",
-            "execve",
-            "futex",
-            "exit_group",
-            "rt_sigreturn",
-            "seccomp",
-            "landlock_add_rule",
-        ] {
+        for name in ["read", "openat", "execve", "futex", "exit_group", "rt_sigreturn", "seccomp", "landlock_add_rule"]
+        {
             check(profile, name, &[], ALLOW);
         }
         let refused = "unshare setns mount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree move_mount \
@@ -308,15 +263,7 @@ fn promises() {
         }
         check(profile, "clone", &[0x3d0f00], ALLOW); // a thread of glibc
         check(profile, "clone", &[17], ALLOW); // fork: SIGCHLD
-        for flag in [
-            0x20000u64,
-            0x200_0000,
-            0x400_0000,
-            0x800_0000,
-            0x1000_0000,
-            0x2000_0000,
-            0x4000_0000,
-        ] {
+        for flag in [0x20000u64, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000] {
             check(profile, "clone", &[flag | 17], EPERM);
             check(profile, "clone", &[flag | HIGH], EPERM);
         }
@@ -332,13 +279,8 @@ fn promises() {
             check(profile, "ioctl", &[0, command | HIGH], EPERM);
         }
         check(profile, "socketpair", &[1, 1], ALLOW);
-        for (family, kind, protocol) in [
-            (40, 1, 0),
-            (38, 5, 0),
-            (17, 3, 0x300),
-            (30, 5, 0),
-            (2 | HIGH | 1 << 20, 1, 0),
-        ] {
+        for (family, kind, protocol) in [(40, 1, 0), (38, 5, 0), (17, 3, 0x300), (30, 5, 0), (2 | HIGH | 1 << 20, 1, 0)]
+        {
             check(profile, "socket", &[family, kind, protocol], EAFNOSUPPORT);
         }
     }

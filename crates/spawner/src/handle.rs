@@ -75,12 +75,7 @@ impl Spawner {
         let socket = Arc::new(socket);
         let state = Arc::new(Mutex::new(State::default()));
         let listener = tokio::spawn(listen(socket.clone(), state.clone())).abort_handle();
-        Ok(Self(Arc::new(Inner {
-            socket,
-            state,
-            listener,
-            process: Mutex::new(process),
-        })))
+        Ok(Self(Arc::new(Inner { socket, state, listener, process: Mutex::new(process) })))
     }
 
     /// Ends the conversation and waits until the spawner has cleaned up after itself. Blocks the thread: meant for the
@@ -96,12 +91,8 @@ impl Spawner {
     /// Makes a sandbox; `fds` are the agent's end of the stream and, if it outlives the spawner, a listening socket.
     pub async fn create(&self, id: &str, plan: Plan, fds: &[OwnedFd]) -> Result<Created, Problem> {
         let (sender, receiver) = oneshot::channel();
-        self.0
-            .with_state(|state| state.creating.insert(id.to_owned(), sender))?;
-        let command = Command::Create {
-            id: id.to_owned(),
-            plan: Box::new(plan),
-        };
+        self.0.with_state(|state| state.creating.insert(id.to_owned(), sender))?;
+        let command = Command::Create { id: id.to_owned(), plan: Box::new(plan) };
         self.0.send(&command, fds).await?;
         receiver.await.unwrap_or_else(|_| Err(self.0.why_ended()))
     }
@@ -120,15 +111,7 @@ impl Spawner {
     pub async fn pause(&self, id: &str, frozen: bool) -> Result<(), Problem> {
         let (sender, receiver) = oneshot::channel();
         self.0.with_state(|state| state.pausing.insert(id.to_owned(), sender))?;
-        self.0
-            .send(
-                &Command::Pause {
-                    id: id.to_owned(),
-                    frozen,
-                },
-                &[],
-            )
-            .await?;
+        self.0.send(&Command::Pause { id: id.to_owned(), frozen }, &[]).await?;
         receiver.await.unwrap_or_else(|_| Err(self.0.why_ended()))
     }
 }
@@ -149,10 +132,7 @@ impl Inner {
 
     async fn send(&self, command: &Command, fds: &[OwnedFd]) -> Result<(), Problem> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        let sent = self
-            .socket
-            .async_io(Interest::WRITABLE, || send(&*self.socket, command, &fds))
-            .await;
+        let sent = self.socket.async_io(Interest::WRITABLE, || send(&*self.socket, command, &fds)).await;
         let Err(error) = sent else { return Ok(()) };
         // It is gone; what it said last, which tells why, is perhaps still on its way to the listener.
         for _ in 0..100 {
@@ -184,11 +164,7 @@ impl State {
                     let _ = waiting.send(Err(problem));
                 }
             }
-            Report::Gone {
-                id,
-                oom_kills,
-                timed_out,
-            } => {
+            Report::Gone { id, oom_kills, timed_out } => {
                 if let Some(waiting) = state.gone.remove(&id) {
                     let _ = waiting.send(Gone { oom_kills, timed_out });
                 }
@@ -212,9 +188,7 @@ impl State {
 
 async fn listen(socket: Arc<UnixStream>, state: Arc<Mutex<State>>) {
     loop {
-        let received = socket
-            .async_io(Interest::READABLE, || receive::<Report>(&*socket))
-            .await;
+        let received = socket.async_io(Interest::READABLE, || receive::<Report>(&*socket)).await;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         match received {
             Ok(Some((report, fds))) => state.handle(report, fds),
@@ -227,9 +201,5 @@ async fn listen(socket: Arc<UnixStream>, state: Arc<Mutex<State>>) {
 }
 
 fn lost(detail: &str) -> Problem {
-    Problem {
-        step: "talk to the spawner".into(),
-        detail: detail.into(),
-        errno: 0,
-    }
+    Problem { step: "talk to the spawner".into(), detail: detail.into(), errno: 0 }
 }

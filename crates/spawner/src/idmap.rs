@@ -28,56 +28,29 @@ pub struct Line {
 /// The mapping of a sandbox, for users and groups alike.
 pub fn for_sandbox(privilege: &Privilege, lease: Option<&Lease>) -> Vec<Line> {
     match (privilege, lease) {
-        (Privilege::Root, Some(lease)) => vec![Line {
-            inside: 0,
-            outside: lease.first_id(),
-            count: RANGE,
-        }],
+        (Privilege::Root, Some(lease)) => vec![Line { inside: 0, outside: lease.first_id(), count: RANGE }],
         // Ids outside are those of the spawner's own user namespace, in which the user is 0 and the subordinate ids
         // follow (see `for_spawner`). Inside, the user is `user`: what it writes to a mount belongs to the user.
         (Privilege::SubordinateIds { .. }, _) => vec![
-            Line {
-                inside: 0,
-                outside: 1,
-                count: USER,
-            },
-            Line {
-                inside: USER,
-                outside: 0,
-                count: 1,
-            },
-            Line {
-                inside: USER + 1,
-                outside: USER + 1,
-                count: RANGE - USER - 1,
-            },
+            Line { inside: 0, outside: 1, count: USER },
+            Line { inside: USER, outside: 0, count: 1 },
+            Line { inside: USER + 1, outside: USER + 1, count: RANGE - USER - 1 },
         ],
-        _ => vec![Line {
-            inside: USER,
-            outside: 0,
-            count: 1,
-        }],
+        _ => vec![Line { inside: USER, outside: 0, count: 1 }],
     }
 }
 
 /// Writes the mapping of a process in a new user namespace below this process's.
 pub fn write(pid: i32, lines: &[Line]) -> Result<(), Problem> {
-    let text: String = lines
-        .iter()
-        .map(|line| format!("{} {} {}\n", line.inside, line.outside, line.count))
-        .collect();
+    let text: String = lines.iter().map(|line| format!("{} {} {}\n", line.inside, line.outside, line.count)).collect();
     fs::write(format!("/proc/{pid}/gid_map"), &text).during("map group ids")?;
     fs::write(format!("/proc/{pid}/uid_map"), &text).during("map user ids")
 }
 
 /// The user namespace of a process.
 pub fn namespace_of(pid: i32) -> Result<OwnedFd, Problem> {
-    open(
-        format!("/proc/{pid}/ns/user"),
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .during("open a user namespace")
+    open(format!("/proc/{pid}/ns/user"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .during("open a user namespace")
 }
 
 /// A user namespace that exists only to describe a mapping, for id-mapped mounts.
@@ -94,10 +67,7 @@ pub fn mapping_only(thread: &SingleThreaded, users: Line, groups: Line) -> Resul
                 .during("map the owner of a mount");
             let namespace = mapped.and_then(|()| namespace_of(pid));
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-            while matches!(
-                waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED),
-                Err(Errno::INTR)
-            ) {}
+            while matches!(waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
             namespace
         }
     }
@@ -116,23 +86,14 @@ pub fn enter_own_user_namespace(thread: &SingleThreaded, privilege: &Privilege) 
         return fs::write("/proc/self/uid_map", format!("0 {uid} 1")).during("map the user id");
     };
     // The setuid helpers must run outside the new namespace, so a child is forked before and told when to go.
-    let (go, wait) = rustix::pipe::pipe()
-        .during("make a pipe")
-        .map(|(read, write)| (write, read))?;
+    let (go, wait) = rustix::pipe::pipe().during("make a pipe").map(|(read, write)| (write, read))?;
     let target = std::process::id().to_string();
     match thread.fork(Namespaces::NONE, None).during("fork a helper")? {
         Side::Child => {
             drop(go);
             let told = matches!(rustix::io::read(&wait, &mut [0u8; 1]), Ok(1));
             let map = |program: &str, own: u32, first: u32| {
-                let args = [
-                    "0",
-                    &own.to_string(),
-                    "1",
-                    "1",
-                    &first.to_string(),
-                    &(RANGE - 1).to_string(),
-                ];
+                let args = ["0", &own.to_string(), "1", "1", &first.to_string(), &(RANGE - 1).to_string()];
                 let mut helper = std::process::Command::new(program);
                 helper.arg(&target).args(args).stdin(std::process::Stdio::null());
                 helper.status().is_ok_and(|status| status.success())
@@ -169,13 +130,9 @@ fn explain_refusal(error: std::io::Error) -> Problem {
     if setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
         problem.detail.push_str(" (AppArmor forbids it to ordinary users: as root, sysctl kernel.apparmor_restrict_unprivileged_userns=0, or add a profile for sloplet that allows userns)");
     } else if setting("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        problem
-            .detail
-            .push_str(" (as root: sysctl kernel.unprivileged_userns_clone=1)");
+        problem.detail.push_str(" (as root: sysctl kernel.unprivileged_userns_clone=1)");
     } else if setting("/proc/sys/user/max_user_namespaces") == "0" {
-        problem
-            .detail
-            .push_str(" (as root: sysctl user.max_user_namespaces=15000)");
+        problem.detail.push_str(" (as root: sysctl user.max_user_namespaces=15000)");
     } else {
         problem.detail.push_str(
             " (user namespaces are forbidden here, perhaps by a container's own filter: try --isolation process)",

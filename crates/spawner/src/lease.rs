@@ -52,11 +52,7 @@ impl Lease {
             }
         }
         let detail = format!("all {SLOTS} ranges are in use: destroy some sandboxes");
-        Err(Problem {
-            step: "lease user ids".into(),
-            detail,
-            errno: 0,
-        })
+        Err(Problem { step: "lease user ids".into(), detail, errno: 0 })
     }
 
     /// The first id on the host.

@@ -157,11 +157,7 @@ fn lock_of_dead(dir: &Path) -> io::Result<Option<File>> {
 /// On cgroup v2 the shared parent of all groups is removed by whoever leaves last; on v1 the bases are not ours, and
 /// the kernel refuses because this process is in them.
 fn release_bases(owner_dir: &Path) {
-    for base in fs::read_to_string(owner_dir.join(LOCK))
-        .unwrap_or_default()
-        .lines()
-        .map(Path::new)
-    {
+    for base in fs::read_to_string(owner_dir.join(LOCK)).unwrap_or_default().lines().map(Path::new) {
         if base.file_name() == Some(OsStr::new("sloplet")) {
             let _ = fs::remove_dir(base);
         }
@@ -178,11 +174,7 @@ fn private_dir(dir: &Path) -> Result<(), Problem> {
     let own = meta.uid() == rustix::process::geteuid().as_raw();
     if !own || !meta.is_dir() || meta.mode() & 0o077 != 0 {
         let detail = format!("{} must be a folder of this user with mode 0700", dir.display());
-        return Err(Problem {
-            step: "trust the run folder".into(),
-            detail,
-            errno: 0,
-        });
+        return Err(Problem { step: "trust the run folder".into(), detail, errno: 0 });
     }
     Ok(())
 }
@@ -192,10 +184,7 @@ fn random_name() -> String {
     let mut bytes = [0u8; 12];
     // The pool is ready long before a user can start a program; if not, the name is merely less random.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes
-        .iter()
-        .map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)]))
-        .collect()
+    bytes.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)])).collect()
 }
 
 #[cfg(test)]
@@ -203,11 +192,7 @@ mod tests {
     use super::*;
 
     fn cgroups_in(dir: &Path) -> Cgroups {
-        Cgroups::V2 {
-            base: dir.join("cg/sloplet"),
-            parent: dir.join("cg"),
-            controllers: Vec::new(),
-        }
+        Cgroups::V2 { base: dir.join("cg/sloplet"), parent: dir.join("cg"), controllers: Vec::new() }
     }
 
     #[test]
@@ -228,14 +213,7 @@ mod tests {
         drop(owner);
         fs::rename(&copy, &record).unwrap();
         assert!(!is_alive(&run, &name));
-        assert_eq!(
-            collect(&run).unwrap(),
-            Collected {
-                owners: 1,
-                groups: 1,
-                leases: 1
-            }
-        );
+        assert_eq!(collect(&run).unwrap(), Collected { owners: 1, groups: 1, leases: 1 });
         assert!(!group.exists() && !record.exists());
         assert_eq!(collect(&run).unwrap(), Collected::default());
     }

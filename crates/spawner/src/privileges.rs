@@ -57,16 +57,8 @@ pub struct Reachable {
 impl Reach {
     /// Everything below the present root: for whoever has a root of its own, the second wall behind that one.
     pub fn root() -> Self {
-        let root = Reachable {
-            path: "/".into(),
-            access: everything(),
-            optional: false,
-        };
-        Self {
-            paths: vec![root],
-            no_network: false,
-            required: false,
-        }
+        let root = Reachable { path: "/".into(), access: everything(), optional: false };
+        Self { paths: vec![root], no_network: false, required: false }
     }
 }
 
@@ -87,11 +79,7 @@ pub fn renounce(keep: CapabilitySet, profile: Profile, reach: &Reach) -> Result<
     restrict_to(reach)?;
     // With CAP_SYS_ADMIN in the own user namespace, a filter needs no no_new_privs, which would break sudo inside.
     filter::install(profile.program()).during("install the syscall filter")?;
-    let sets = CapabilitySets {
-        effective: keep,
-        permitted: keep,
-        inheritable: CapabilitySet::empty(),
-    };
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).during("drop capabilities")
 }
 
@@ -119,11 +107,7 @@ pub fn bound_capabilities(keep: CapabilitySet) -> Result<(), Problem> {
 fn restrict_to(reach: &Reach) -> Result<(), Problem> {
     let wall = || -> Result<RulesetStatus, Box<dyn std::error::Error>> {
         // Truncating what cannot be opened for writing is governed from ABI 3 on.
-        let level = if reach.required {
-            CompatLevel::HardRequirement
-        } else {
-            CompatLevel::BestEffort
-        };
+        let level = if reach.required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
         let mut ruleset = Ruleset::default()
             .set_compatibility(level)
             .handle_access(AccessFs::from_all(ABI::V3))?
@@ -145,8 +129,5 @@ fn restrict_to(reach: &Reach) -> Result<(), Problem> {
         }
         Ok(ruleset.restrict_self()?.ruleset)
     };
-    wall()
-        .map(drop)
-        .map_err(|error| io::Error::other(error.to_string()))
-        .during("raise the Landlock wall")
+    wall().map(drop).map_err(|error| io::Error::other(error.to_string())).during("raise the Landlock wall")
 }

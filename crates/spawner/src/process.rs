@@ -46,14 +46,7 @@ use crate::protocol::{During, Problem};
 const RECORD_PREFIX: &str = "scratch-";
 
 /// Device files that every program may use: they hold nothing of the host's.
-const DEVICES: [&str; 6] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-];
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Facts about the machine that programs look up, none of them about processes or users. All else in `/proc` is closed:
 /// Landlock cannot allow a process its own folder there without all the others.
@@ -93,48 +86,23 @@ pub fn enclose(plan: &Process, whole: &Plan, user: Option<u32>, pids_by_cgroup: 
     umask(Mode::WGRP | Mode::WOTH);
     chdir(&scratch).during("enter the sandbox's folder")?;
     let mut paths = system(plan, user.is_some());
-    paths.push(Reachable {
-        path: scratch,
-        access: everything(),
-        optional: false,
-    });
+    paths.push(Reachable { path: scratch, access: everything(), optional: false });
     for mount in &plan.mounts {
         let path = PathBuf::from(OsStr::from_bytes(&mount.from));
         check_permission(&path, mount.writable, user)?;
-        let access = if mount.writable {
-            everything()
-        } else {
-            read_and_execute()
-        };
-        paths.push(Reachable {
-            path,
-            access,
-            optional: false,
-        });
+        let access = if mount.writable { everything() } else { read_and_execute() };
+        paths.push(Reachable { path, access, optional: false });
     }
-    Ok(Reach {
-        paths,
-        no_network: true,
-        required: !whole.best_effort,
-    })
+    Ok(Reach { paths, no_network: true, required: !whole.best_effort })
 }
 
 /// What everything inside may use of the host.
 fn system(plan: &Process, own_user: bool) -> Vec<Reachable> {
     let use_device = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
-    let optional = |path: &Path, access| Reachable {
-        path: path.to_owned(),
-        access,
-        optional: true,
-    };
-    let readable = plan
-        .readable
-        .iter()
-        .map(|path| optional(Path::new(OsStr::from_bytes(path)), read_and_execute()));
+    let optional = |path: &Path, access| Reachable { path: path.to_owned(), access, optional: true };
+    let readable = plan.readable.iter().map(|path| optional(Path::new(OsStr::from_bytes(path)), read_and_execute()));
     let devices = DEVICES.iter().map(|path| optional(Path::new(path), use_device));
-    let facts = PROC_FILES
-        .iter()
-        .map(|path| optional(Path::new(path), AccessFs::ReadFile.into()));
+    let facts = PROC_FILES.iter().map(|path| optional(Path::new(path), AccessFs::ReadFile.into()));
     // A user of its own owns no terminal but those made inside. For somebody who has others, opening one by its name
     // would be a way into them.
     let terminals = ["/dev/ptmx", "/dev/pts"].iter().filter(|_| own_user);
@@ -164,14 +132,7 @@ fn check_permission(path: &Path, writable: bool, user: Option<u32>) -> Result<()
 /// Lowering only: the hard limit that this process has cannot be raised without CAP_SYS_RESOURCE.
 fn lower(resource: Resource, wanted: u64) -> Result<(), Problem> {
     let value = Some(getrlimit(resource).maximum.map_or(wanted, |hard| hard.min(wanted)));
-    setrlimit(
-        resource,
-        Rlimit {
-            current: value,
-            maximum: value,
-        },
-    )
-    .during("limit resources")
+    setrlimit(resource, Rlimit { current: value, maximum: value }).during("limit resources")
 }
 
 /// The kernel counts processes for each user: exactly the sandbox's if the user is its own. Otherwise, where no cgroup
@@ -190,11 +151,7 @@ fn count_threads_of_this_user() -> u64 {
     let count = |status: &str| -> Option<u64> {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         let own = field("Uid:")?.split_ascii_whitespace().next()? == uid;
-        if own {
-            field("Threads:")?.trim().parse().ok()
-        } else {
-            None
-        }
+        if own { field("Threads:")?.trim().parse().ok() } else { None }
     };
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let statuses = pids.filter_map(|entry| fs::read_to_string(entry.path().join("status")).ok());
@@ -316,17 +273,12 @@ fn open_folder(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> rustix
 fn entries(folder: &OwnedFd) -> rustix::io::Result<impl Iterator<Item = rustix::io::Result<DirEntry>>> {
     let listed = Dir::read_from(folder)?;
     let real = |entry: &rustix::io::Result<DirEntry>| {
-        !entry
-            .as_ref()
-            .is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+        !entry.as_ref().is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
     };
     Ok(listed.filter(real))
 }
 
-const FOLDER: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn is_folder(parent: &OwnedFd, entry: &DirEntry) -> rustix::io::Result<bool> {
     let kind = match entry.file_type() {
@@ -362,19 +314,12 @@ pub fn kill_all(thread: &SingleThreaded, user: Option<u32>, agents: &[i32]) {
                 exit_now(0)
             }
             Side::Parent { pidfd, .. } => {
-                while matches!(
-                    waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED),
-                    Err(Errno::INTR)
-                ) {}
+                while matches!(waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
             }
         }
     }
     let started = std::time::Instant::now();
-    let orphans = || {
-        children()
-            .into_iter()
-            .filter(|pid| !agents.contains(&pid.as_raw_nonzero().get()))
-    };
+    let orphans = || children().into_iter().filter(|pid| !agents.contains(&pid.as_raw_nonzero().get()));
     loop {
         let mut any = false;
         for pid in orphans() {
@@ -399,21 +344,11 @@ fn children() -> Vec<Pid> {
         return list.split_ascii_whitespace().filter_map(pid).collect();
     }
     // Kernels without that file.
-    let parent = |stat: String| {
-        stat.rsplit_once(')')?
-            .1
-            .split_ascii_whitespace()
-            .nth(1)?
-            .parse::<u32>()
-            .ok()
-    };
+    let parent = |stat: String| stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse::<u32>().ok();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let own_child =
         |entry: &fs::DirEntry| fs::read_to_string(entry.path().join("stat")).ok().and_then(parent) == Some(own);
-    entries
-        .filter(own_child)
-        .filter_map(|entry| pid(entry.file_name().to_str()?))
-        .collect()
+    entries.filter(own_child).filter_map(|entry| pid(entry.file_name().to_str()?)).collect()
 }
 
 #[cfg(test)]
@@ -422,12 +357,7 @@ mod tests {
 
     fn plan(scratch: &Path) -> Process {
         let scratch = scratch.as_os_str().as_bytes().to_vec().into();
-        Process {
-            scratch,
-            readable: Vec::new(),
-            mounts: Vec::new(),
-            file_size: 1 << 30,
-        }
+        Process { scratch, readable: Vec::new(), mounts: Vec::new(), file_size: 1 << 30 }
     }
 
     #[test]

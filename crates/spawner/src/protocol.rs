@@ -171,11 +171,7 @@ impl Problem {
     /// A failed system call.
     pub fn new(step: impl Into<String>, error: impl Into<io::Error>) -> Self {
         let error = error.into();
-        Self {
-            step: step.into(),
-            errno: error.raw_os_error().unwrap_or(0),
-            detail: error.to_string(),
-        }
+        Self { step: step.into(), errno: error.raw_os_error().unwrap_or(0), detail: error.to_string() }
     }
 }
 
@@ -210,12 +206,7 @@ pub fn receive<T: for<'b> Decode<'b, ()>>(socket: impl AsFd) -> io::Result<Optio
     let mut bytes = vec![0; length.clamp(1, MAX_MESSAGE)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
+    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {

@@ -32,8 +32,8 @@ use crate::owner::Owner;
 use crate::plan::{Plan, Wall};
 use crate::privileges::{self, Reach};
 use crate::process;
-use crate::stage::Stage;
 use crate::protocol::{Command, During, Privilege, Problem, Report, Setup, Walls, receive, send};
+use crate::stage::Stage;
 
 /// How long nothing must have happened before something is made ahead: long enough for the latest child to build its
 /// walls undisturbed.
@@ -190,26 +190,15 @@ impl<'a> Server<'a> {
     }
 
     fn until_next_deadline(&self) -> Option<Timespec> {
-        let next = self
-            .sandboxes
-            .values()
-            .filter(|sandbox| !sandbox.timed_out)
-            .map(|sandbox| sandbox.deadline)
-            .min()?;
+        let next =
+            self.sandboxes.values().filter(|sandbox| !sandbox.timed_out).map(|sandbox| sandbox.deadline).min()?;
         let rest = next.saturating_duration_since(Instant::now());
-        Some(Timespec {
-            tv_sec: rest.as_secs().min(1 << 30) as i64,
-            tv_nsec: i64::from(rest.subsec_nanos()),
-        })
+        Some(Timespec { tv_sec: rest.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(rest.subsec_nanos()) })
     }
 
     fn kill_overdue(&mut self) {
         let now = Instant::now();
-        for sandbox in self
-            .sandboxes
-            .values_mut()
-            .filter(|sandbox| sandbox.deadline <= now && !sandbox.timed_out)
-        {
+        for sandbox in self.sandboxes.values_mut().filter(|sandbox| sandbox.deadline <= now && !sandbox.timed_out) {
             sandbox.timed_out = true;
             sandbox.kill();
         }
@@ -221,11 +210,7 @@ impl<'a> Server<'a> {
             Ok(Some((Command::Create { id, plan }, fds))) => match self.create(&id, &plan, fds) {
                 Ok((pid, token)) => {
                     let pidfd = self.sandboxes.get(&token).map(|sandbox| sandbox.pidfd.as_fd());
-                    let _ = send(
-                        self.control,
-                        &Report::Created { id, pid },
-                        &pidfd.into_iter().collect::<Vec<_>>(),
-                    );
+                    let _ = send(self.control, &Report::Created { id, pid }, &pidfd.into_iter().collect::<Vec<_>>());
                     if self.haste == Haste::OneContainer {
                         self.stage.leave(&self.thread);
                     }
@@ -240,16 +225,9 @@ impl<'a> Server<'a> {
             Ok(Some((Command::Pause { id, frozen }, _))) => {
                 let result = match self.sandboxes.values_mut().find(|sandbox| sandbox.id == id) {
                     Some(sandbox) => sandbox.group.freeze(frozen).map(|()| sandbox.frozen = frozen),
-                    None => Err(Problem {
-                        step: "find the sandbox".into(),
-                        detail: "it is gone".into(),
-                        errno: 0,
-                    }),
+                    None => Err(Problem { step: "find the sandbox".into(), detail: "it is gone".into(), errno: 0 }),
                 };
-                self.report(&Report::Paused {
-                    id,
-                    problem: result.err(),
-                });
+                self.report(&Report::Paused { id, problem: result.err() });
             }
             Ok(None) | Err(_) => return false,
         }
@@ -308,20 +286,11 @@ impl<'a> Server<'a> {
             Wall::Container(_) => None,
             Wall::Process(process) => {
                 let record = self.owner.run_dir().join(&self.owner.name);
-                Some(process::Scratch::make(
-                    process,
-                    &record,
-                    id,
-                    lease.as_ref().map(process::user_of),
-                )?)
+                Some(process::Scratch::make(process, &record, id, lease.as_ref().map(process::user_of))?)
             }
         };
         let bounds = &plan.bounds;
-        let limits = cgroup::Limits {
-            memory: bounds.memory,
-            cpu_millis: bounds.cpu_millis,
-            pids: bounds.pids,
-        };
+        let limits = cgroup::Limits { memory: bounds.memory, cpu_millis: bounds.cpu_millis, pids: bounds.pids };
         let started = group.limit(limits).and_then(|()| self.start(plan, fds, &group, lease.as_ref()));
         let (pid, pidfd) = started?;
         group.started();
@@ -354,13 +323,9 @@ impl<'a> Server<'a> {
         lease: Option<&Lease>,
     ) -> Result<(i32, OwnedFd), Problem> {
         let mut fds = fds.into_iter();
-        let stream = fds
-            .next()
-            .ok_or_else(|| std::io::Error::other("no stream was passed"))
-            .during("start")?;
-        let disk = matches!(&plan.wall, Wall::Container(container) if container.disk_on_file)
-            .then(|| fds.next())
-            .flatten();
+        let stream = fds.next().ok_or_else(|| std::io::Error::other("no stream was passed")).during("start")?;
+        let disk =
+            matches!(&plan.wall, Wall::Container(container) if container.disk_on_file).then(|| fds.next()).flatten();
         let listener = fds.next();
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .during("make a socket pair")?;
@@ -368,23 +333,13 @@ impl<'a> Server<'a> {
             Wall::Container(_) => CONTAINER_NAMESPACES,
             Wall::Process(_) => Namespaces::NONE,
         };
-        match self
-            .thread
-            .fork(namespaces, group.fork_into())
-            .during("fork into new namespaces")?
-        {
+        match self.thread.fork(namespaces, group.fork_into()).during("fork into new namespaces")? {
             Side::Child => {
                 drop(ours);
                 let user = lease.map(process::user_of);
                 let pids_by_cgroup = self.cgroups.check(cgroup::Controller::Pids).is_ok();
-                let child = Child {
-                    thread: &self.thread,
-                    plan,
-                    privilege: &self.privilege,
-                    group,
-                    user,
-                    pids_by_cgroup,
-                };
+                let child =
+                    Child { thread: &self.thread, plan, privilege: &self.privilege, group, user, pids_by_cgroup };
                 child.become_agent(theirs, stream, listener)
             }
             Side::Parent { pid, pidfd } => {
@@ -413,19 +368,9 @@ impl<'a> Server<'a> {
         };
         idmap::write(pid, &idmap::for_sandbox(&self.privilege, lease))?;
         let namespace = idmap::namespace_of(pid)?;
-        let templates = Templates {
-            devices: &self.stage.devices(),
-            masks: &self.stage.masks(),
-        };
-        let materials = Materials::open(
-            &self.thread,
-            container,
-            &self.privilege,
-            templates,
-            lease,
-            namespace.as_fd(),
-            disk,
-        )?;
+        let templates = Templates { devices: &self.stage.devices(), masks: &self.stage.masks() };
+        let materials =
+            Materials::open(&self.thread, container, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
         send(to, &0u8, &materials.fds()).during("pass mounts to the child")
     }
 
@@ -444,11 +389,7 @@ impl<'a> Server<'a> {
         sandbox.group.remove();
         let (id, timed_out) = (std::mem::take(&mut sandbox.id), sandbox.timed_out);
         drop(sandbox);
-        self.report(&Report::Gone {
-            id,
-            oom_kills,
-            timed_out,
-        });
+        self.report(&Report::Gone { id, oom_kills, timed_out });
     }
 }
 
@@ -473,10 +414,7 @@ const CONTAINER_NAMESPACES: Namespaces = Namespaces(
 
 fn kill_and_wait(pidfd: &OwnedFd) {
     let _ = pidfd_send_signal(pidfd, Signal::KILL);
-    while matches!(
-        waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED),
-        Err(Errno::INTR)
-    ) {}
+    while matches!(waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
 }
 
 /// The forked process, before it is an agent.
@@ -498,13 +436,7 @@ impl Child<'_> {
         let keep: Vec<i32> = keep.iter().flatten().map(AsRawFd::as_raw_fd).collect();
         let code = match self.build(supplies, &keep) {
             Ok((identity, root)) => {
-                let config = Config {
-                    stream,
-                    listener,
-                    identity,
-                    root,
-                    oom_score,
-                };
+                let config = Config { stream, listener, identity, root, oom_score };
                 i32::from(sloplet_agent::serve(config).is_err())
             }
             Err(problem) => {
@@ -515,11 +447,7 @@ impl Child<'_> {
         exit_now(code)
     }
 
-    fn build(
-        &self,
-        supplies: OwnedFd,
-        keep_open: &[i32],
-    ) -> Result<(Identity, PathBuf), Problem> {
+    fn build(&self, supplies: OwnedFd, keep_open: &[i32]) -> Result<(Identity, PathBuf), Problem> {
         self.group.join().during("join the cgroup")?;
         let Some((_, fds)) = receive::<u8>(&supplies).during("receive mounts")? else {
             exit_now(1) // the spawner gave up and has told why
@@ -529,27 +457,12 @@ impl Child<'_> {
         let (identity, keep, profile, reach) = match &self.plan.wall {
             Wall::Container(plan) => {
                 container::enclose(plan, &self.plan.bounds, Materials::from_fds(plan, fds)?, switch_users)?;
-                self.thread
-                    .unshare(Namespaces::CGROUP)
-                    .during("make a cgroup namespace")?;
+                self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
                 let (identity, keep) = if switch_users {
-                    (
-                        Identity::Switch {
-                            default_user: plan.default_user.clone(),
-                        },
-                        privileges::ROOT_INSIDE,
-                    )
+                    (Identity::Switch { default_user: plan.default_user.clone() }, privileges::ROOT_INSIDE)
                 } else {
                     let (uid, name, home) = (idmap::USER, "user".to_owned(), "/home/user".into());
-                    (
-                        Identity::Fixed {
-                            uid,
-                            gid: uid,
-                            name,
-                            home,
-                        },
-                        CapabilitySet::empty(),
-                    )
+                    (Identity::Fixed { uid, gid: uid, name, home }, CapabilitySet::empty())
                 };
                 (identity, keep, Profile::Container, Reach::root())
             }
@@ -557,12 +470,7 @@ impl Child<'_> {
                 let reach = process::enclose(plan, self.plan, self.user, self.pids_by_cgroup)?;
                 let home = OsStr::from_bytes(&plan.scratch).into();
                 let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-                let identity = Identity::Fixed {
-                    uid,
-                    gid,
-                    name: "user".to_owned(),
-                    home,
-                };
+                let identity = Identity::Fixed { uid, gid, name: "user".to_owned(), home };
                 (identity, CapabilitySet::empty(), Profile::Process, reach)
             }
         };
@@ -580,25 +488,15 @@ impl Child<'_> {
 /// A session of its own, nothing of the host's on the standard descriptors, no other descriptor but the agent's.
 fn detach_from_parent(thread: &SingleThreaded, keep_open: &[i32]) -> Result<(), Problem> {
     let _ = setsid();
-    let null = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-        .during("open /dev/null")?;
-    thread
-        .replace_standard_fds(null.as_fd())
-        .during("detach the standard descriptors")?;
+    let null = File::options().read(true).write(true).open("/dev/null").during("open /dev/null")?;
+    thread.replace_standard_fds(null.as_fd()).during("detach the standard descriptors")?;
     drop(null); // before it is closed behind its back
     thread.close_all_but(keep_open).during("close inherited descriptors")
 }
 
 /// Tells the engine on the agent's stream why there will be no agent.
 fn tell(stream: &OwnedFd, problem: Problem) {
-    let fatal = Fatal {
-        step: problem.step,
-        errno: problem.errno,
-        detail: problem.detail,
-    };
+    let fatal = Fatal { step: problem.step, errno: problem.errno, detail: problem.detail };
     let mut frame = Vec::new();
     sloplet_wire::frame::encode(&mut frame, Kind::Fatal, 0, 0, &sloplet_wire::to_bytes(&fatal));
     let _ = rustix::io::write(stream, &frame);

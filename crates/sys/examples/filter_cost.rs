@@ -12,23 +12,12 @@ const INSTALLS: usize = 301;
 const CALLS: u32 = 300_000;
 
 fn main() -> io::Result<()> {
-    println!(
-        "getpid {:.1} ns, personality {:.1} ns without a filter",
-        getpid(),
-        personality()
-    );
+    println!("getpid {:.1} ns, personality {:.1} ns without a filter", getpid(), personality());
     // The least there is, to compare with: a single "return allow".
-    let nothing = [SockFilter {
-        code: 0x06,
-        jt: 0,
-        jf: 0,
-        k: 0x7fff_0000,
-    }];
+    let nothing = [SockFilter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 }];
     let profiles = Profile::ALL.map(|profile| (profile.name(), profile.program()));
     for (name, program) in [("nothing", &nothing[..])].into_iter().chain(profiles) {
-        let mut micros = (0..INSTALLS)
-            .map(|_| in_child(|| install(program)))
-            .collect::<io::Result<Vec<f64>>>()?;
+        let mut micros = (0..INSTALLS).map(|_| in_child(|| install(program))).collect::<io::Result<Vec<f64>>>()?;
         micros.sort_by(f64::total_cmp);
         let under = |cost: fn() -> f64| in_child(|| install(program).map(|_| cost()));
         println!(

@@ -18,10 +18,7 @@ pub fn no_new_privs() -> io::Result<()> {
 /// accept, and with `EBUSY` if another thread is under a filter that this one is not under. Nothing is installed then.
 pub fn install(program: &[SockFilter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    let program = libc::sock_fprog {
-        len,
-        filter: program.as_ptr().cast_mut(),
-    };
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
     // TSYNC, because a filter that covers one thread only covers nothing: the others share its memory. Without the flag
     // a caller that happens to have a second thread would not even notice.
     // SAFETY: the kernel copies `len` instructions from `filter` before the call returns, and writes to neither; both

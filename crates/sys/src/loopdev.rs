@@ -25,10 +25,7 @@ pub fn attach(backing: impl AsFd) -> io::Result<(File, PathBuf)> {
         let config = LoopConfig {
             fd: backing.as_fd().as_raw_fd() as u32,
             block_size: 0,
-            info: LoopInfo {
-                flags: LO_FLAGS_AUTOCLEAR,
-                ..LoopInfo::default()
-            },
+            info: LoopInfo { flags: LO_FLAGS_AUTOCLEAR, ..LoopInfo::default() },
             reserved: [0; 8],
         };
         // SAFETY: LOOP_CONFIGURE reads one `loop_config`, which lives across the call.

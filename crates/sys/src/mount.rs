@@ -52,11 +52,7 @@ pub fn set_attributes(
             size_of::<MountAttr>(),
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The kernel's `struct mount_attr`.

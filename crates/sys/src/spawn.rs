@@ -119,24 +119,14 @@ pub fn outcome(bytes: &[u8]) -> Result<(), StartError> {
                 2 => Step::WorkDir,
                 _ => Step::Exec,
             };
-            Err(StartError {
-                step,
-                errno: i32::from_le_bytes([*a, *b, *c, *d]),
-            })
+            Err(StartError { step, errno: i32::from_le_bytes([*a, *b, *c, *d]) })
         }
-        _ => Err(StartError {
-            step: Step::Setup,
-            errno: libc::EIO,
-        }),
+        _ => Err(StartError { step: Step::Setup, errno: libc::EIO }),
     }
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings
-        .iter()
-        .map(|string| string.as_ptr())
-        .chain([ptr::null()])
-        .collect()
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
 /// The child's part. Never returns.
@@ -192,13 +182,7 @@ fn try_become(
             // All zero: the default action. The raw call, because the C library refuses the two signals it uses itself.
             let default = KernelAction::default();
             let size = size_of::<u64>();
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                *signal,
-                &raw const default,
-                ptr::null_mut::<KernelAction>(),
-                size,
-            );
+            libc::syscall(libc::SYS_rt_sigaction, *signal, &raw const default, ptr::null_mut::<KernelAction>(), size);
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
@@ -208,14 +192,8 @@ fn try_become(
         if let Some(user) = program.credentials {
             let groups = (user.groups.len(), user.groups.as_ptr());
             at(Step::Identity, libc::syscall(libc::SYS_setgroups, groups.0, groups.1))?;
-            at(
-                Step::Identity,
-                libc::syscall(libc::SYS_setresgid, user.gid, user.gid, user.gid),
-            )?;
-            at(
-                Step::Identity,
-                libc::syscall(libc::SYS_setresuid, user.uid, user.uid, user.uid),
-            )?;
+            at(Step::Identity, libc::syscall(libc::SYS_setresgid, user.gid, user.gid, user.gid))?;
+            at(Step::Identity, libc::syscall(libc::SYS_setresuid, user.uid, user.uid, user.uid))?;
         }
         match program.cwd {
             WorkDir::Required(path) => at(Step::WorkDir, libc::chdir(path.as_ptr()).into())?,
@@ -261,13 +239,7 @@ pub fn ignored_signals() -> Vec<i32> {
         let size = size_of::<u64>();
         // SAFETY: a null new action only queries; `action` is as large as the kernel's struct on every architecture.
         let result = unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                *signal,
-                ptr::null::<KernelAction>(),
-                &raw mut action,
-                size,
-            )
+            libc::syscall(libc::SYS_rt_sigaction, *signal, ptr::null::<KernelAction>(), &raw mut action, size)
         };
         result == 0 && action.handler == libc::SIG_IGN
     };
@@ -339,11 +311,7 @@ pub fn reap() -> Option<Ended> {
 /// Sends `signal` to `pid`, or to the process group `-pid`. Takes any number: real-time signals have no names.
 pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: takes numbers, touches no memory.
-    if unsafe { libc::kill(pid, signal) } < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if unsafe { libc::kill(pid, signal) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Hands freed memory back to the kernel, for a process that will be idle for long.
@@ -364,20 +332,8 @@ mod tests {
     #[test]
     fn outcomes_are_decoded() {
         assert_eq!(outcome(&[]), Ok(()));
-        assert_eq!(
-            outcome(&[3, 2, 0, 0, 0]),
-            Err(StartError {
-                step: Step::Exec,
-                errno: libc::ENOENT
-            })
-        );
-        assert_eq!(
-            outcome(&[1, 2]),
-            Err(StartError {
-                step: Step::Setup,
-                errno: libc::EIO
-            })
-        );
+        assert_eq!(outcome(&[3, 2, 0, 0, 0]), Err(StartError { step: Step::Exec, errno: libc::ENOENT }));
+        assert_eq!(outcome(&[1, 2]), Err(StartError { step: Step::Setup, errno: libc::EIO }));
     }
 
     #[test]

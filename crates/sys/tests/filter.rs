@@ -73,8 +73,11 @@ const NULL: usize = 0;
 /// An address where nothing is.
 const BAD: usize = 8;
 
+/// A call and its name.
+type Attempt = (&'static str, Box<dyn Fn() -> i64>);
+
 /// Calls that any user reaches; they fail for their arguments or do no harm in a child that ends at once.
-fn refused_to_anyone() -> Vec<(&'static str, Box<dyn Fn() -> i64>)> {
+fn refused_to_anyone() -> Vec<Attempt> {
     vec![
         call!(SYS_unshare, libc::CLONE_NEWUSER),
         call!(SYS_setns, -1, 0),
@@ -91,7 +94,7 @@ fn refused_to_anyone() -> Vec<(&'static str, Box<dyn Fn() -> i64>)> {
 }
 
 /// Calls that need a capability to be reached.
-fn refused_to_root() -> Vec<(&'static str, Box<dyn Fn() -> i64>)> {
+fn refused_to_root() -> Vec<Attempt> {
     vec![
         call!(SYS_mount, NOWHERE, NOWHERE, NOWHERE, 0, NULL),
         call!(SYS_umount2, NOWHERE, 0),
@@ -117,7 +120,7 @@ fn refused_to_root() -> Vec<(&'static str, Box<dyn Fn() -> i64>)> {
 }
 
 /// Calls that a kernel may be built or set up without.
-fn refused_if_built() -> Vec<(&'static str, Box<dyn Fn() -> i64>)> {
+fn refused_if_built() -> Vec<Attempt> {
     vec![
         call!(SYS_bpf, -1, NULL, 0),
         call!(SYS_perf_event_open, BAD, 0, -1, -1, 0),
@@ -146,13 +149,10 @@ fn refused_if_built() -> Vec<(&'static str, Box<dyn Fn() -> i64>)> {
 
 #[test]
 fn refused_calls_are_reachable_without_the_filter_only() {
-    let must_reach = refused_to_anyone()
-        .into_iter()
-        .chain(if is_root() { refused_to_root() } else { Vec::new() });
+    let must_reach = refused_to_anyone().into_iter().chain(if is_root() { refused_to_root() } else { Vec::new() });
     let mut inconclusive = Vec::new();
-    for (must_reach, (name, call)) in must_reach
-        .map(|probe| (true, probe))
-        .chain(refused_if_built().into_iter().map(|probe| (false, probe)))
+    for (must_reach, (name, call)) in
+        must_reach.map(|probe| (true, probe)).chain(refused_if_built().into_iter().map(|probe| (false, probe)))
     {
         let without = try_call(None, &call);
         if without == EPERM || without == ENOSYS {
@@ -160,12 +160,7 @@ fn refused_calls_are_reachable_without_the_filter_only() {
             inconclusive.push(name);
         }
         for profile in [Profile::Container, Profile::Process, Profile::ProcessUnixSockets] {
-            assert_eq!(
-                try_call(Some(profile), &call),
-                EPERM,
-                "{name}, {}, was {without:?}",
-                profile.name()
-            );
+            assert_eq!(try_call(Some(profile), &call), EPERM, "{name}, {}, was {without:?}", profile.name());
         }
     }
     println!("not reachable on this kernel in any case: {inconclusive:?}");
@@ -208,57 +203,24 @@ fn sockets_are_those_of_the_profile() {
         ((netlink, raw, 0), true, SUCCESS, NO_FAMILY, NO_FAMILY),
         ((netlink, raw, 9), false, NO_PROTOCOL, NO_FAMILY, NO_FAMILY),
         ((inet, raw, 1), is_root(), EPERM, NO_FAMILY, NO_FAMILY),
-        (
-            (inet, raw | libc::SOCK_CLOEXEC, 255),
-            is_root(),
-            EPERM,
-            NO_FAMILY,
-            NO_FAMILY,
-        ),
+        ((inet, raw | libc::SOCK_CLOEXEC, 255), is_root(), EPERM, NO_FAMILY, NO_FAMILY),
         ((inet, stream, 262), false, NO_PROTOCOL, NO_FAMILY, NO_FAMILY),
         ((libc::AF_PACKET, raw, 0), false, NO_FAMILY, NO_FAMILY, NO_FAMILY),
-        (
-            (libc::AF_ALG, libc::SOCK_SEQPACKET, 0),
-            false,
-            NO_FAMILY,
-            NO_FAMILY,
-            NO_FAMILY,
-        ),
-        (
-            (libc::AF_VSOCK, libc::SOCK_STREAM, 0),
-            false,
-            NO_FAMILY,
-            NO_FAMILY,
-            NO_FAMILY,
-        ),
+        ((libc::AF_ALG, libc::SOCK_SEQPACKET, 0), false, NO_FAMILY, NO_FAMILY, NO_FAMILY),
+        ((libc::AF_VSOCK, libc::SOCK_STREAM, 0), false, NO_FAMILY, NO_FAMILY, NO_FAMILY),
     ] {
         let (family, kind, protocol) = socket;
         // SAFETY: numbers only.
         let open = move || i64::from(unsafe { libc::socket(family, kind, protocol) });
         let without = try_call(None, &open);
-        assert!(
-            !everywhere || without == SUCCESS,
-            "{socket:?} is {without:?} even without a filter"
-        );
+        assert!(!everywhere || without == SUCCESS, "{socket:?} is {without:?} even without a filter");
         if without != SUCCESS && container == SUCCESS {
             println!("{socket:?} is {without:?} on this kernel in any case");
             continue;
         }
-        assert_eq!(
-            try_call(Some(Profile::Container), &open),
-            container,
-            "{socket:?}, was {without:?}"
-        );
-        assert_eq!(
-            try_call(Some(Profile::Process), &open),
-            process,
-            "{socket:?}, was {without:?}"
-        );
-        assert_eq!(
-            try_call(Some(Profile::ProcessUnixSockets), &open),
-            with_unix,
-            "{socket:?}, was {without:?}"
-        );
+        assert_eq!(try_call(Some(Profile::Container), &open), container, "{socket:?}, was {without:?}");
+        assert_eq!(try_call(Some(Profile::Process), &open), process, "{socket:?}, was {without:?}");
+        assert_eq!(try_call(Some(Profile::ProcessUnixSockets), &open), with_unix, "{socket:?}, was {without:?}");
     }
     let pair = || {
         let mut ends = [0; 2];
@@ -282,10 +244,7 @@ fn the_tracing_profile_allows_tracing_and_nothing_else() {
 fn a_process_has_no_ipc_of_the_host() {
     let (_, segment) = call!(SYS_shmget, 0, 0, 0); // no size: EINVAL
     assert_eq!(try_call(None, &segment), Outcome::Errno(libc::EINVAL));
-    assert_eq!(
-        try_call(Some(Profile::Container), &segment),
-        Outcome::Errno(libc::EINVAL)
-    );
+    assert_eq!(try_call(Some(Profile::Container), &segment), Outcome::Errno(libc::EINVAL));
     assert_eq!(try_call(Some(Profile::Process), &segment), ENOSYS);
 }
 
@@ -363,10 +322,7 @@ fn without_privilege_no_new_privs_comes_first() {
             filter::install(Profile::Container.program()).map_or(-1, |()| 0)
         }
     };
-    assert_eq!(
-        try_call(None, &become_nobody_and_install(false)),
-        Outcome::Errno(libc::EACCES)
-    );
+    assert_eq!(try_call(None, &become_nobody_and_install(false)), Outcome::Errno(libc::EACCES));
     assert_eq!(try_call(None, &become_nobody_and_install(true)), SUCCESS);
 }
 
@@ -375,20 +331,14 @@ fn a_program_the_kernel_rejects_is_an_error() {
     filter::no_new_privs().unwrap();
     assert_eq!(filter::install(&[]).unwrap_err().raw_os_error(), Some(libc::EINVAL));
     let too_long = vec![Profile::Container.program()[0]; 70_000];
-    assert_eq!(
-        filter::install(&too_long).unwrap_err().raw_os_error(),
-        Some(libc::EINVAL)
-    );
+    assert_eq!(filter::install(&too_long).unwrap_err().raw_os_error(), Some(libc::EINVAL));
 }
 
 /// Runs [`child_with_a_second_thread`] in a process of its own, since the filter stays.
 #[test]
 fn threads_that_were_there_before_are_filtered_too() {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child
-        .args(["--ignored", "--exact", "child_with_a_second_thread", "--nocapture"])
-        .output()
-        .unwrap();
+    let output = child.args(["--ignored", "--exact", "child_with_a_second_thread", "--nocapture"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
@@ -401,9 +351,7 @@ fn child_with_a_second_thread() {
     let other = std::thread::spawn(move || {
         // SAFETY: numbers only; a thread of a process cannot make a user namespace, which is EINVAL.
         let unshare = || unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_NEWUSER) };
-        report
-            .send((unshare(), io::Error::last_os_error().raw_os_error()))
-            .unwrap();
+        report.send((unshare(), io::Error::last_os_error().raw_os_error())).unwrap();
         wait.recv().unwrap();
         (unshare(), io::Error::last_os_error().raw_os_error())
     });

@@ -46,10 +46,7 @@ pub struct ReceiveWindow {
 
 impl Default for ReceiveWindow {
     fn default() -> Self {
-        Self {
-            outstanding: INITIAL_WINDOW,
-            consumed: 0,
-        }
+        Self { outstanding: INITIAL_WINDOW, consumed: 0 }
     }
 }
 

@@ -74,12 +74,7 @@ impl Header {
     /// A header for `len` payload bytes. `len` must not exceed [`MAX_PAYLOAD`]; writers chunk.
     pub fn new(kind: Kind, stream: u32, channel: u8, len: usize) -> Self {
         debug_assert!(len <= MAX_PAYLOAD);
-        Self {
-            len: len as u32,
-            stream,
-            kind,
-            channel,
-        }
+        Self { len: len as u32, stream, kind, channel }
     }
 
     /// The header as bytes.
@@ -99,12 +94,7 @@ impl Header {
         if len as usize > MAX_PAYLOAD {
             return Err(WireError::TooLong(len));
         }
-        Ok(Self {
-            len,
-            stream: word(4),
-            kind: Kind::try_from(bytes[8])?,
-            channel: bytes[9],
-        })
+        Ok(Self { len, stream: word(4), kind: Kind::try_from(bytes[8])?, channel: bytes[9] })
     }
 }
 
@@ -152,10 +142,7 @@ impl Decoder {
         }
         let from = self.start;
         self.start += end;
-        Ok(Some(Frame {
-            header,
-            payload: &self.buffer[from + HEADER_LEN..from + end],
-        }))
+        Ok(Some(Frame { header, payload: &self.buffer[from + HEADER_LEN..from + end] }))
     }
 
     /// Frees the buffer when nothing is pending, so that an idle agent stays small.

@@ -31,27 +31,19 @@ fn target() -> impl Strategy<Value = Target> {
 }
 
 fn exec() -> impl Strategy<Value = Exec> {
-    let first = (
-        vec(bytes(), 0..5),
-        vec(bytes(), 0..5),
-        option::of(bytes()),
-        option::of(text()),
-        option::of(size()),
-    );
+    let first = (vec(bytes(), 0..5), vec(bytes(), 0..5), option::of(bytes()), option::of(text()), option::of(size()));
     let rest = (any::<bool>(), any::<Option<u64>>(), any::<bool>(), option::of(text()));
-    (first, rest).prop_map(
-        |((argv, env, cwd, user, terminal), (stdin, timeout_ms, background, tag))| Exec {
-            argv,
-            env,
-            cwd,
-            user,
-            terminal,
-            stdin,
-            timeout_ms,
-            background,
-            tag,
-        },
-    )
+    (first, rest).prop_map(|((argv, env, cwd, user, terminal), (stdin, timeout_ms, background, tag))| Exec {
+        argv,
+        env,
+        cwd,
+        user,
+        terminal,
+        stdin,
+        timeout_ms,
+        background,
+        tag,
+    })
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -86,45 +78,35 @@ fn entry() -> impl Strategy<Value = Entry> {
     use FileKind::*;
     let kind = prop_oneof![Just(File), Just(Directory), Just(Symlink), Just(Other)];
     let first = (bytes(), kind, any::<u64>(), any::<u32>(), any::<u32>());
-    let rest = (
-        any::<u32>(),
-        any::<i64>(),
-        option::of(bytes()),
-        option::of(text()),
-        option::of(text()),
-    );
-    (first, rest).prop_map(
-        |((path, kind, size, mode, uid), (gid, modified_ns, link_target, owner, group))| Entry {
-            path,
-            kind,
-            size,
-            mode,
-            uid,
-            gid,
-            modified_ns,
-            link_target,
-            owner,
-            group,
-        },
-    )
+    let rest = (any::<u32>(), any::<i64>(), option::of(bytes()), option::of(text()), option::of(text()));
+    (first, rest).prop_map(|((path, kind, size, mode, uid), (gid, modified_ns, link_target, owner, group))| Entry {
+        path,
+        kind,
+        size,
+        mode,
+        uid,
+        gid,
+        modified_ns,
+        link_target,
+        owner,
+        group,
+    })
 }
 
 fn process() -> impl Strategy<Value = ProcessInfo> {
     let first = (any::<u32>(), any::<u32>(), bytes(), any::<u32>(), any::<bool>());
     let rest = (option::of(text()), any::<u64>(), any::<u64>(), any::<bool>());
-    (first, rest).prop_map(
-        |((pid, parent, command, uid, managed), (tag, rss_kib, cpu_us, terminal))| ProcessInfo {
-            pid,
-            parent,
-            command,
-            uid,
-            managed,
-            tag,
-            rss_kib,
-            cpu_us,
-            terminal,
-        },
-    )
+    (first, rest).prop_map(|((pid, parent, command, uid, managed), (tag, rss_kib, cpu_us, terminal))| ProcessInfo {
+        pid,
+        parent,
+        command,
+        uid,
+        managed,
+        tag,
+        rss_kib,
+        cpu_us,
+        terminal,
+    })
 }
 
 fn failure() -> impl Strategy<Value = Failure> {
@@ -151,13 +133,7 @@ fn change() -> impl Strategy<Value = Change> {
 
 fn exit() -> impl Strategy<Value = Exit> {
     any::<(Option<i32>, Option<i32>, bool, u64, u64)>().prop_map(|(code, signal, timed_out, cpu_us, max_rss_kib)| {
-        Exit {
-            code,
-            signal,
-            timed_out,
-            cpu_us,
-            max_rss_kib,
-        }
+        Exit { code, signal, timed_out, cpu_us, max_rss_kib }
     })
 }
 
@@ -325,20 +301,11 @@ fn cbor() -> impl Strategy<Value = Vec<u8>> {
             vec(inner.clone(), 0..12).prop_map(|items| [head(4, items.len() as u64), items.concat()].concat()),
             // Request and event: a variant number and its fields.
             (0u64..20, vec(inner.clone(), 0..10)).prop_map(|(variant, items)| {
-                [
-                    vec![0x82],
-                    head(0, variant),
-                    head(4, items.len() as u64),
-                    items.concat(),
-                ]
-                .concat()
+                [vec![0x82], head(0, variant), head(4, items.len() as u64), items.concat()].concat()
             }),
             vec(inner.clone(), 0..6).prop_map(|items| [vec![0x9f], items.concat(), vec![0xff]].concat()),
             vec((inner.clone(), inner), 0..4).prop_map(|pairs| {
-                let items: Vec<u8> = pairs
-                    .iter()
-                    .flat_map(|(key, value)| [&key[..], value].concat())
-                    .collect();
+                let items: Vec<u8> = pairs.iter().flat_map(|(key, value)| [&key[..], value].concat()).collect();
                 [head(5, pairs.len() as u64), items].concat()
             }),
         ]
@@ -481,43 +448,24 @@ proptest! {
 /// Hand-made CBOR, in hexadecimal; spaces are for reading.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
 fn process_exec() -> Exec {
-    Exec {
-        argv: vec![b"ls".to_vec().into()],
-        stdin: true,
-        ..Exec::default()
-    }
+    Exec { argv: vec![b"ls".to_vec().into()], stdin: true, ..Exec::default() }
 }
 
 #[test]
 fn the_format_on_the_wire_does_not_change() {
     let exec = Request::Exec(process_exec());
     let fixed = [
-        (
-            to_bytes(&Hello {
-                version: 1,
-                build: "b".into(),
-            }),
-            "82 01 6162",
-        ),
+        (to_bytes(&Hello { version: 1, build: "b".into() }), "82 01 6162"),
         (to_bytes(&exec), "82 00 81 88 81426c73 80 f6 f6 f6 f5 f6 f4"),
         (to_bytes(&Request::Processes), "82 05 80"),
         (to_bytes(&Request::Dial { port: 80 }), "82 11 81 1850"),
         (to_bytes(&Event::Done), "82 00 80"),
         (to_bytes(&Event::Started { pid: 7 }), "82 02 81 07"),
-        (
-            to_bytes(&Event::Failed(Failure {
-                code: ErrorCode::NotFound,
-                message: "x".into(),
-            })),
-            "82 01 81 82 02 6178",
-        ),
+        (to_bytes(&Event::Failed(Failure { code: ErrorCode::NotFound, message: "x".into() })), "82 01 81 82 02 6178"),
     ];
     for (bytes, expected) in fixed {
         assert_eq!(bytes, hex(expected), "expected {expected}, got {bytes:02x?}");
@@ -531,18 +479,9 @@ fn the_format_on_the_wire_does_not_change() {
 fn fields_of_a_newer_peer_are_skipped() {
     // Each with more fields than this version knows: numbers, text, and nested things of every kind.
     let hello = from_bytes::<Hello>(&hex("84 01 6162 1903e8 a1 01 82 f5 9f 01 ff"), "hello");
-    assert_eq!(
-        hello,
-        Ok(Hello {
-            version: 1,
-            build: "b".into()
-        })
-    );
+    assert_eq!(hello, Ok(Hello { version: 1, build: "b".into() }));
     let exec = "82 00 81 8b 81426c73 80 f6 f6 f6 f5 f6 f4 f6  83 01 02 03  a1 61 78 fb 3ff0000000000000";
-    assert_eq!(
-        from_bytes::<Request>(&hex(exec), "request"),
-        Ok(Request::Exec(process_exec()))
-    );
+    assert_eq!(from_bytes::<Request>(&hex(exec), "request"), Ok(Request::Exec(process_exec())));
     let started = from_bytes::<Event>(&hex("82 02 83 07 5f 4161 ff c1 1a 00000001"), "event");
     assert_eq!(started, Ok(Event::Started { pid: 7 }));
     // A variant that had no fields and got some.
@@ -556,34 +495,17 @@ fn optional_fields_that_an_older_peer_does_not_send_are_none() {
     assert_eq!(exec, Ok(Request::Exec(process_exec())));
     // No user.
     let stat = from_bytes::<Request>(&hex("82 06 81 81 422f61"), "request");
-    assert_eq!(
-        stat,
-        Ok(Request::Stat(Target {
-            path: b"/a".to_vec().into(),
-            user: None
-        }))
-    );
+    assert_eq!(stat, Ok(Request::Stat(Target { path: b"/a".to_vec().into(), user: None })));
     // No link target, owner or group.
     let event = from_bytes::<Event>(&hex("82 05 81 87 422f61 00 05 1901a4 00 00 00"), "event").unwrap();
-    let Event::Entry(entry) = event else {
-        panic!("{event:?}")
-    };
-    assert_eq!(
-        (entry.size, entry.mode, entry.link_target, entry.owner, entry.group),
-        (5, 0o644, None, None, None)
-    );
+    let Event::Entry(entry) = event else { panic!("{event:?}") };
+    assert_eq!((entry.size, entry.mode, entry.link_target, entry.owner, entry.group), (5, 0o644, None, None, None));
 }
 
 #[test]
 fn a_missing_required_field_is_an_error_and_not_a_default() {
-    assert_eq!(
-        from_bytes::<Hello>(&hex("81 01"), "hello"),
-        Err(WireError::Malformed("hello"))
-    );
-    assert_eq!(
-        from_bytes::<Event>(&hex("82 02 80"), "event"),
-        Err(WireError::Malformed("event"))
-    );
+    assert_eq!(from_bytes::<Hello>(&hex("81 01"), "hello"), Err(WireError::Malformed("hello")));
+    assert_eq!(from_bytes::<Event>(&hex("82 02 80"), "event"), Err(WireError::Malformed("event")));
     // `Exec` without `stdin` and what follows.
     let exec = from_bytes::<Request>(&hex("82 00 81 85 81426c73 80 f6 f6 f6"), "request");
     assert_eq!(exec, Err(WireError::Malformed("request")));
@@ -591,14 +513,8 @@ fn a_missing_required_field_is_an_error_and_not_a_default() {
 
 #[test]
 fn what_only_a_newer_peer_knows_is_refused_and_not_mistaken() {
-    assert_eq!(
-        from_bytes::<Request>(&hex("82 1863 81 01"), "request"),
-        Err(WireError::Malformed("request"))
-    );
-    assert_eq!(
-        from_bytes::<Event>(&hex("82 1863 80"), "event"),
-        Err(WireError::Malformed("event"))
-    );
+    assert_eq!(from_bytes::<Request>(&hex("82 1863 81 01"), "request"), Err(WireError::Malformed("request")));
+    assert_eq!(from_bytes::<Event>(&hex("82 1863 80"), "event"), Err(WireError::Malformed("event")));
     let mut frame = Vec::new();
     encode(&mut frame, Kind::Pong, 0, 0, b"");
     frame[8] = 10;

@@ -13,12 +13,7 @@ use crate::files::resolve::{absolute, by_descriptor};
 pub(crate) fn make_dir(context: &Context, subject: &Subject, mode: u32, parents: bool) -> Result<Event, Failure> {
     let _acting = subject.actor.act()?;
     let path = &subject.path;
-    let is_folder = || {
-        context
-            .root
-            .open_below(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
-            .is_ok()
-    };
+    let is_folder = || context.root.open_below(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).is_ok();
     let there = || match parents {
         true => Ok(Event::Done),
         false => Err(fail(ErrorCode::Exists, format!("{} is there already", shown(path)))),
@@ -27,11 +22,7 @@ pub(crate) fn make_dir(context: &Context, subject: &Subject, mode: u32, parents:
     if is_folder() {
         return there();
     }
-    let place = if parents {
-        context.root.place_with_parents(path)?
-    } else {
-        context.root.place(path)?
-    };
+    let place = if parents { context.root.place_with_parents(path)? } else { context.root.place(path)? };
     match rustix::fs::mkdirat(&place.folder, &place.name, Mode::from_raw_mode(mode & 0o7777)) {
         Ok(()) => Ok(Event::Done),
         Err(Errno::EXIST) if is_folder() => there(),
@@ -48,10 +39,9 @@ pub(crate) fn rename(context: &Context, from: &Subject, to: &[u8]) -> Result<Eve
     rustix::fs::renameat(&source.folder, &source.name, &destination.folder, &destination.name).map_err(|error| {
         let what = format!("moving {} to {}", shown(&from.path), shown(&to));
         match error {
-            Errno::XDEV => fail(
-                ErrorCode::Invalid,
-                format!("{what}: they are on different file systems; copy instead"),
-            ),
+            Errno::XDEV => {
+                fail(ErrorCode::Invalid, format!("{what}: they are on different file systems; copy instead"))
+            }
             error => failure::errno(error, what),
         }
     })?;

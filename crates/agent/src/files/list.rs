@@ -30,19 +30,12 @@ impl List {
         let names = Names::load(&context.root);
         let _acting = subject.actor.act()?;
         // The folder itself may be named through a symlink.
-        let folder = context
-            .root
-            .open(&subject.path, FOLDER.difference(rustix::fs::OFlags::NOFOLLOW))?;
+        let folder = context.root.open(&subject.path, FOLDER.difference(rustix::fs::OFlags::NOFOLLOW))?;
         let walk = Walk::new(folder).map_err(|error| failure::errno(error, shown(&subject.path)))?;
         if subject.path.last() != Some(&b'/') {
             subject.path.push(b'/');
         }
-        Ok(Self {
-            subject,
-            walk,
-            depth: depth.max(1) as usize,
-            names,
-        })
+        Ok(Self { subject, walk, depth: depth.max(1) as usize, names })
     }
 }
 

@@ -33,16 +33,11 @@ pub(crate) fn open_regular(context: &Context, path: &[u8]) -> Result<OwnedFd, Fa
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok(()),
             FileType::Directory => Err(fail(ErrorCode::WrongType, format!("{} is a folder", shown(path)))),
-            _ => Err(fail(
-                ErrorCode::WrongType,
-                format!("{} is not a regular file", shown(path)),
-            )),
+            _ => Err(fail(ErrorCode::WrongType, format!("{} is not a regular file", shown(path)))),
         }
     };
     regular(&context.root.open(path, OFlags::PATH)?)?;
-    let file = context
-        .root
-        .open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let file = context.root.open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     regular(&file)?;
     Ok(file)
 }
@@ -54,19 +49,9 @@ impl Read {
         let file = open_regular(context, &subject.path)?;
         let entry = describe(&file, &subject.path, &names)?;
         // What is appended while reading is not awaited: somebody might never stop.
-        let most = if entry.size == 0 {
-            MAX_OF_UNSIZED
-        } else {
-            entry.size.saturating_sub(offset)
-        };
+        let most = if entry.size == 0 { MAX_OF_UNSIZED } else { entry.size.saturating_sub(offset) };
         let left = length.unwrap_or(u64::MAX).min(most);
-        Ok(Self {
-            file,
-            path: subject.path.clone(),
-            entry: Some(entry),
-            offset,
-            left,
-        })
+        Ok(Self { file, path: subject.path.clone(), entry: Some(entry), offset, left })
     }
 }
 
@@ -76,15 +61,11 @@ impl Job for Read {
             io.event(&Event::Entry(entry));
         }
         if self.left > 0 {
-            let max = usize::try_from(self.left)
-                .unwrap_or(usize::MAX)
-                .min(io.room(Channel::Output));
+            let max = usize::try_from(self.left).unwrap_or(usize::MAX).min(io.room(Channel::Output));
             if max == 0 {
                 return Ok(Step::Wait);
             }
-            let read = io.data(Channel::Output, max, |place| {
-                rustix::io::pread(&self.file, place, self.offset)
-            });
+            let read = io.data(Channel::Output, max, |place| rustix::io::pread(&self.file, place, self.offset));
             match read.map(<[u8]>::len) {
                 Ok(0) => self.left = 0,
                 Ok(len) => {

@@ -44,12 +44,7 @@ impl Remove {
     pub(crate) fn new(context: &Context, subject: Subject, recursive: bool) -> Result<Self, Failure> {
         let acting = subject.actor.act()?;
         let place = context.root.place(&subject.path)?;
-        let mut job = Self {
-            subject,
-            place,
-            stack: Vec::new(),
-            moved: 0,
-        };
+        let mut job = Self { subject, place, stack: Vec::new(), moved: 0 };
         let is_folder = rustix::fs::statat(&job.place.folder, &job.place.name, AtFlags::SYMLINK_NOFOLLOW)
             .map(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
             .map_err(|error| job.describe(error))?;
@@ -96,11 +91,7 @@ impl Remove {
         }
         if depth < MAX_OPEN {
             match open(folder, name) {
-                Ok(dir) => self.stack.push(Level {
-                    dir,
-                    name: name.into(),
-                    rereads: 0,
-                }),
+                Ok(dir) => self.stack.push(Level { dir, name: name.into(), rereads: 0 }),
                 Err(Errno::NOENT) => {}
                 // A symlink by now.
                 Err(Errno::NOTDIR | Errno::LOOP) => rustix::fs::unlinkat(folder, name, AtFlags::empty())?,

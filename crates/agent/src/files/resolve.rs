@@ -66,19 +66,12 @@ impl Root {
             [b'/', ..] => &below[below.iter().take_while(|byte| **byte == b'/').count()..],
             _ => return Err(Errno::XDEV),
         };
-        open_at(
-            &self.fd,
-            below,
-            flags,
-            mode,
-            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-        )
+        open_at(&self.fd, below, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
     }
 
     /// As [`Self::open_below`], with a failure that names the path.
     pub(crate) fn open(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Failure> {
-        self.open_below(path, flags, Mode::empty())
-            .map_err(|error| failure::errno(error, shown(path)))
+        self.open_below(path, flags, Mode::empty()).map_err(|error| failure::errno(error, shown(path)))
     }
 
     /// The place that a path names: its last component is not resolved.
@@ -171,10 +164,7 @@ fn split(path: &[u8]) -> Result<(&[u8], CString), Failure> {
     let cut = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     let (parent, name) = trimmed.split_at(cut);
     if matches!(name, b"" | b"." | b"..") {
-        return Err(fail(
-            ErrorCode::Invalid,
-            format!("{} names no entry of a folder", shown(path)),
-        ));
+        return Err(fail(ErrorCode::Invalid, format!("{} names no entry of a folder", shown(path))));
     }
     let name = CString::new(name).map_err(|_| fail(ErrorCode::Invalid, "a path contains a NUL byte"))?;
     Ok((parent, name))

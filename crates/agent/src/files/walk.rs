@@ -13,11 +13,8 @@ use rustix::io::Errno;
 pub(crate) const MAX_DEPTH: usize = 128;
 
 /// A folder opened for reading its entries, never through a symlink.
-pub(crate) const FOLDER: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
+pub(crate) const FOLDER: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// A walk.
 pub(crate) struct Walk {
@@ -34,13 +31,7 @@ struct Level {
 impl Walk {
     /// Begins with the entries of `folder`, which must be open for reading.
     pub(crate) fn new(folder: OwnedFd) -> Result<Self, Errno> {
-        Ok(Self {
-            levels: vec![Level {
-                dir: Dir::new(folder)?,
-                path_len: 0,
-            }],
-            path: Vec::new(),
-        })
+        Ok(Self { levels: vec![Level { dir: Dir::new(folder)?, path_len: 0 }], path: Vec::new() })
     }
 
     /// The next entry of the current folder, or of the one above once that is done; `None` at the end of the walk.
@@ -84,10 +75,7 @@ impl Walk {
             return Err(Errno::NAMETOOLONG);
         }
         let folder = rustix::fs::openat(self.folder()?, name, FOLDER, Mode::empty())?;
-        self.levels.push(Level {
-            dir: Dir::new(folder)?,
-            path_len: self.path.len(),
-        });
+        self.levels.push(Level { dir: Dir::new(folder)?, path_len: self.path.len() });
         self.path.extend_from_slice(name.to_bytes());
         self.path.push(b'/');
         Ok(())

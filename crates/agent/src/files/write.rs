@@ -58,18 +58,10 @@ impl Write {
         let describe = |error| failure::errno(error, format_args!("writing {}", shown(&path)));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&place.folder, &name, flags, Mode::RUSR | Mode::WUSR).map_err(describe)?;
-        let temporary = Temporary {
-            actor: subject.actor.clone(),
-            place,
-            file,
-            name: Some(name),
-        };
+        let temporary = Temporary { actor: subject.actor.clone(), place, file, name: Some(name) };
         if let Some(stat) = existing {
             // Root writing somebody's file leaves it theirs; for others the kernel refuses, and it becomes their own.
-            let (uid, gid) = (
-                rustix::fs::Uid::from_raw(stat.st_uid),
-                rustix::fs::Gid::from_raw(stat.st_gid),
-            );
+            let (uid, gid) = (rustix::fs::Uid::from_raw(stat.st_uid), rustix::fs::Gid::from_raw(stat.st_gid));
             let _ = rustix::fs::fchown(&temporary.file, Some(uid), Some(gid));
         }
         // As a plain write does: new content is never setuid.
@@ -121,11 +113,7 @@ impl Job for Write {
 /// Follows symlinks in the last component, by path: each path is resolved as a whole again, below the root.
 fn follow(context: &Context, mut path: Vec<u8>, parents: bool) -> Result<(Place, Vec<u8>, Option<Stat>), Failure> {
     for _ in 0..MAX_LINKS {
-        let place = if parents {
-            context.root.place_with_parents(&path)?
-        } else {
-            context.root.place(&path)?
-        };
+        let place = if parents { context.root.place_with_parents(&path)? } else { context.root.place(&path)? };
         let stat = match rustix::fs::statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok((place, path, None)),
@@ -156,10 +144,7 @@ fn check_replaceable(place: &Place, path: &[u8], stat: &Stat) -> Result<(), Fail
         FileType::RegularFile => {}
         FileType::Directory => return Err(fail(ErrorCode::WrongType, format!("{} is a folder", shown(path)))),
         _ => {
-            return Err(fail(
-                ErrorCode::WrongType,
-                format!("{} is not a regular file", shown(path)),
-            ));
+            return Err(fail(ErrorCode::WrongType, format!("{} is not a regular file", shown(path))));
         }
     }
     rustix::fs::accessat(&place.folder, &place.name, Access::WRITE_OK, AtFlags::EACCESS)

@@ -51,16 +51,10 @@ impl Agent {
         let mut command = Command::new(program());
         command.arg(root).arg(identity).stdin(OwnedFd::from(theirs));
         if let Some(socket) = socket {
-            command
-                .arg("listener")
-                .stdout(Stdio::from(OwnedFd::from(UnixListener::bind(socket).unwrap())));
+            command.arg("listener").stdout(Stdio::from(OwnedFd::from(UnixListener::bind(socket).unwrap())));
         }
         let child = command.spawn().unwrap();
-        Self {
-            child,
-            client: Client::new(ours),
-            listening: socket.map(Into::into),
-        }
+        Self { child, client: Client::new(ours), listening: socket.map(Into::into) }
     }
 
     /// Another connection.
@@ -255,10 +249,7 @@ impl Client {
 
     /// Everything of a process from `Started` to `Exited`.
     pub fn finish(&mut self, stream: u32) -> Finished {
-        let mut all = Finished {
-            pid: self.started(stream),
-            ..Finished::default()
-        };
+        let mut all = Finished { pid: self.started(stream), ..Finished::default() };
         self.finish_started(stream, &mut all);
         all
     }
@@ -306,10 +297,7 @@ impl Client {
 
 pub fn exec(argv: &[&str]) -> Exec {
     Exec {
-        argv: argv
-            .iter()
-            .map(|argument| argument.as_bytes().to_vec().into())
-            .collect(),
+        argv: argv.iter().map(|argument| argument.as_bytes().to_vec().into()).collect(),
         env: vec![b"PATH=/usr/local/bin:/usr/bin:/bin".to_vec().into()],
         ..Exec::default()
     }
@@ -321,10 +309,7 @@ pub fn shell(script: &str) -> Exec {
 
 pub fn target(path: impl AsRef<Path>) -> Target {
     use std::os::unix::ffi::OsStrExt;
-    Target {
-        path: path.as_ref().as_os_str().as_bytes().to_vec().into(),
-        user: None,
-    }
+    Target { path: path.as_ref().as_os_str().as_bytes().to_vec().into(), user: None }
 }
 
 pub fn code(event: &Event) -> ErrorCode {

@@ -65,23 +65,11 @@ impl Tar {
     }
 
     pub fn symlink(self, path: &str, target: impl AsRef<Path>) -> Self {
-        self.raw(
-            EntryType::Symlink,
-            path.as_bytes(),
-            target.as_ref().as_os_str().as_bytes(),
-            0o777,
-            b"",
-        )
+        self.raw(EntryType::Symlink, path.as_bytes(), target.as_ref().as_os_str().as_bytes(), 0o777, b"")
     }
 
     pub fn hardlink(self, path: &str, target: impl AsRef<Path>) -> Self {
-        self.raw(
-            EntryType::Link,
-            path.as_bytes(),
-            target.as_ref().as_os_str().as_bytes(),
-            0o644,
-            b"",
-        )
+        self.raw(EntryType::Link, path.as_bytes(), target.as_ref().as_os_str().as_bytes(), 0o644, b"")
     }
 
     /// PAX records for the entry that follows.
@@ -137,9 +125,7 @@ pub fn naive_unpack(archive: &[u8], into: &Path) {
     for entry in tar::Archive::new(archive).entries().unwrap() {
         let mut entry = entry.unwrap();
         let path = into.join(std::ffi::OsStr::from_bytes(&entry.path_bytes()));
-        let link = entry
-            .link_name_bytes()
-            .map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l)));
+        let link = entry.link_name_bytes().map(|l| PathBuf::from(std::ffi::OsStr::from_bytes(&l)));
         let _ = match entry.header().entry_type() {
             EntryType::Directory => std::fs::create_dir_all(&path),
             EntryType::Symlink => std::os::unix::fs::symlink(link.unwrap(), &path),
@@ -161,17 +147,8 @@ pub fn snapshot(root: &Path) -> Vec<String> {
         for entry in std::fs::read_dir(&dir).unwrap() {
             let path = entry.unwrap().path();
             let metadata = std::fs::symlink_metadata(&path).unwrap();
-            let content = if metadata.is_file() {
-                std::fs::read(&path).unwrap()
-            } else {
-                Vec::new()
-            };
-            found.push(format!(
-                "{} {:?} {}",
-                path.display(),
-                metadata.file_type(),
-                sha256(&content)
-            ));
+            let content = if metadata.is_file() { std::fs::read(&path).unwrap() } else { Vec::new() };
+            found.push(format!("{} {:?} {}", path.display(), metadata.file_type(), sha256(&content)));
             if metadata.is_dir() {
                 left.push(path);
             }
@@ -222,9 +199,5 @@ pub fn layout(dir: &Path, layers: &[Vec<u8>]) -> PathBuf {
 pub fn run(program: &str, args: &[&str]) {
     let output = std::process::Command::new(program).args(args).output();
     let output = output.unwrap_or_else(|e| panic!("{program} is needed by this test: {e}"));
-    assert!(
-        output.status.success(),
-        "{program} {args:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

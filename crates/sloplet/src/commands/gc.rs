@@ -9,9 +9,15 @@ pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
     let removed = engine.collect()?;
     let images = engine.images()?.gc()?;
     if json {
-        println!("{}", serde_json::json!({ "removed": removed, "image_layers": images.layers, "unfinished_imports": images.dead_imports }));
+        println!(
+            "{}",
+            serde_json::json!({ "removed": removed, "image_layers": images.layers, "unfinished_imports": images.dead_imports })
+        );
     } else {
-        println!("removed {removed} leftovers of killed sandboxes, {} unused image layers, {} unfinished imports", images.layers, images.dead_imports);
+        println!(
+            "removed {removed} leftovers of killed sandboxes, {} unused image layers, {} unfinished imports",
+            images.layers, images.dead_imports
+        );
     }
     Ok(0)
 }

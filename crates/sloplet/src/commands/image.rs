@@ -59,7 +59,9 @@ fn list(images: &[Image], as_json: bool) -> anyhow::Result<u8> {
     }
     let rows: Vec<[String; 4]> = images
         .iter()
-        .map(|image| [terminal::harmless(&image.name), short(&image.digest), size(image.size_bytes), age(image.created)])
+        .map(|image| {
+            [terminal::harmless(&image.name), short(&image.digest), size(image.size_bytes), age(image.created)]
+        })
         .collect();
     let header = ["IMAGE", "DIGEST", "SIZE", "CREATED"].map(str::to_owned);
     let width = |column: usize| rows.iter().chain([&header]).map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -71,15 +71,11 @@ pub enum Cgroups {
 impl Cgroups {
     /// Looks at this process's own place in the tree(s).
     pub fn detect() -> Self {
-        match (
-            fs::read_to_string("/proc/self/mountinfo"),
-            fs::read_to_string("/proc/self/cgroup"),
-        ) {
+        match (fs::read_to_string("/proc/self/mountinfo"), fs::read_to_string("/proc/self/cgroup")) {
             (Ok(mounts), Ok(own)) => Self::from_tables(&mounts, &own),
-            (Err(error), _) | (_, Err(error)) => Self::None(Unavailable {
-                reason: format!("cannot read /proc/self: {error}"),
-                remedy: None,
-            }),
+            (Err(error), _) | (_, Err(error)) => {
+                Self::None(Unavailable { reason: format!("cannot read /proc/self: {error}"), remedy: None })
+            }
         }
     }
 
@@ -87,9 +83,7 @@ impl Cgroups {
     pub fn from_tables(mountinfo: &str, own: &str) -> Self {
         let mounts: Vec<CgroupMount> = mountinfo.lines().filter_map(CgroupMount::parse).collect();
         let v2 = mounts.iter().find(|mount| mount.v2);
-        let has_v1 = mounts
-            .iter()
-            .any(|mount| !mount.v2 && mount.has("memory") || mount.has("pids"));
+        let has_v1 = mounts.iter().any(|mount| !mount.v2 && mount.has("memory") || mount.has("pids"));
         match v2 {
             Some(mount) if !has_v1 => Self::version_2(mount, own),
             _ if has_v1 => Self::version_1(&mounts, own),
@@ -104,17 +98,14 @@ impl Cgroups {
         let (mut bases, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for controller in Controller::ALL {
             let name = controller.name();
-            let found = mounts
-                .iter()
-                .find(|mount| !mount.v2 && mount.has(name))
-                .and_then(|mount| {
-                    let path = own.lines().find_map(|line| {
-                        let (_, rest) = line.split_once(':')?;
-                        let (names, path) = rest.split_once(':')?;
-                        names.split(',').any(|n| n == name).then_some(path)
-                    })?;
-                    Some(mount.resolve(path))
-                });
+            let found = mounts.iter().find(|mount| !mount.v2 && mount.has(name)).and_then(|mount| {
+                let path = own.lines().find_map(|line| {
+                    let (_, rest) = line.split_once(':')?;
+                    let (names, path) = rest.split_once(':')?;
+                    names.split(',').any(|n| n == name).then_some(path)
+                })?;
+                Some(mount.resolve(path))
+            });
             match found {
                 Some(path) if writable(&path) => {
                     bases.insert(controller, path);
@@ -154,16 +145,10 @@ impl Cgroups {
             });
         };
         let offered = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
-        let mut controllers: Vec<Controller> = Controller::ALL
-            .into_iter()
-            .filter(|c| offered.split_whitespace().any(|word| word == c.name()))
-            .collect();
+        let mut controllers: Vec<Controller> =
+            Controller::ALL.into_iter().filter(|c| offered.split_whitespace().any(|word| word == c.name())).collect();
         controllers.push(Controller::Freezer); // part of version 2 itself
-        Self::V2 {
-            base: parent.join("sloplet"),
-            parent: parent.to_owned(),
-            controllers,
-        }
+        Self::V2 { base: parent.join("sloplet"), parent: parent.to_owned(), controllers }
     }
 
     /// Whether a controller can be used, or why not.
@@ -176,11 +161,7 @@ impl Cgroups {
             })),
             Self::V2 { controllers, .. } if controllers.contains(&controller) => Ok(()),
             Self::V2 { parent, .. } => Err(Unavailable {
-                reason: format!(
-                    "the {} controller is not delegated to {}",
-                    controller.name(),
-                    parent.display()
-                ),
+                reason: format!("the {} controller is not delegated to {}", controller.name(), parent.display()),
                 remedy: Some(format!(
                     "have an administrator add it: Delegate=cpu cpuset io memory pids in user@.service (missing: {})",
                     controller.name()
@@ -192,20 +173,12 @@ impl Cgroups {
 
     /// Readies the place: on version 2, enables the controllers below it. Costs nothing the second time.
     pub fn prepare(&self) -> io::Result<()> {
-        let Self::V2 {
-            base,
-            parent,
-            controllers,
-        } = self
-        else {
+        let Self::V2 { base, parent, controllers } = self else {
             return Ok(());
         };
         if base.join("memory.max").exists() && base.join("cgroup.subtree_control").exists() {
             let enabled = fs::read_to_string(base.join("cgroup.subtree_control"))?;
-            if controllers
-                .iter()
-                .all(|c| *c == Controller::Freezer || enabled.contains(c.name()))
-            {
+            if controllers.iter().all(|c| *c == Controller::Freezer || enabled.contains(c.name())) {
                 return Ok(());
             }
         }
@@ -257,12 +230,7 @@ impl CgroupMount {
             _ => return None,
         };
         let mut left = left.split(' ').skip(3);
-        Some(Self {
-            root: left.next()?.to_owned(),
-            point: left.next()?.into(),
-            v2,
-            options: right.nth(1)?.to_owned(),
-        })
+        Some(Self { root: left.next()?.to_owned(), point: left.next()?.into(), v2, options: right.nth(1)?.to_owned() })
     }
 
     fn has(&self, controller: &str) -> bool {
@@ -281,10 +249,7 @@ mod tests {
     use super::*;
 
     fn v2_tables(root: &Path, own: &str) -> (String, String) {
-        (
-            format!("30 24 0:26 / {} rw - cgroup2 cgroup2 rw", root.display()),
-            format!("0::{own}\n"),
-        )
+        (format!("30 24 0:26 / {} rw - cgroup2 cgroup2 rw", root.display()), format!("0::{own}\n"))
     }
 
     #[test]
@@ -298,9 +263,7 @@ mod tests {
         }
         let (mounts, table) = v2_tables(dir.path(), "/user.slice/app.scope");
         let found = Cgroups::from_tables(&mounts, &table);
-        let Cgroups::V2 { base, controllers, .. } = &found else {
-            panic!("{found:?}")
-        };
+        let Cgroups::V2 { base, controllers, .. } = &found else { panic!("{found:?}") };
         assert_eq!(base, &dir.path().join("user.slice/sloplet"));
         assert_eq!(controllers.len(), 4);
         assert!(found.check(Controller::Memory).is_ok());
@@ -310,9 +273,7 @@ mod tests {
     fn version_2_without_delegation_says_how_to_get_it() {
         let dir = tempfile::tempdir().unwrap();
         let (mounts, table) = v2_tables(dir.path(), "/session.scope");
-        let Cgroups::None(why) = Cgroups::from_tables(&mounts, &table) else {
-            panic!()
-        };
+        let Cgroups::None(why) = Cgroups::from_tables(&mounts, &table) else { panic!() };
         assert!(why.remedy.unwrap().contains("Delegate=yes"));
     }
 
@@ -327,13 +288,7 @@ mod tests {
         let found = Cgroups::from_tables(&mounts, "8:pids:/\n4:memory:/box\n0::/\n");
         assert!(found.check(Controller::Memory).is_ok());
         assert!(found.check(Controller::Pids).is_err(), "its folder does not exist");
-        assert!(
-            found
-                .check(Controller::Cpu)
-                .unwrap_err()
-                .reason
-                .contains("no cpu controller")
-        );
+        assert!(found.check(Controller::Cpu).unwrap_err().reason.contains("no cpu controller"));
         assert_eq!(found.bases(), [dir.path().join("memory/box")]);
     }
 }

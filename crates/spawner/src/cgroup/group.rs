@@ -188,9 +188,7 @@ impl Group {
         };
         let file = if matches!(self.version, Version::Two(_)) { "memory.events" } else { "memory.oom_control" };
         let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
-        text.lines()
-            .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
-            .unwrap_or(0)
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
     /// Removes the group once its processes are dead.
@@ -294,11 +292,7 @@ pub fn remove_tree(dir: &Path) {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
-        memory: 1 << 30,
-        cpu_millis: 1500,
-        pids: 64,
-    };
+    const LIMITS: Limits = Limits { memory: 1 << 30, cpu_millis: 1500, pids: 64 };
 
     #[test]
     fn version_2_writes_every_limit() {
@@ -306,11 +300,7 @@ mod tests {
         let parent = dir.path().to_owned();
         let base = parent.join("sloplet");
         let controllers = Controller::ALL.to_vec();
-        let cgroups = Cgroups::V2 {
-            base: base.clone(),
-            parent,
-            controllers,
-        };
+        let cgroups = Cgroups::V2 { base: base.clone(), parent, controllers };
         let mut group = Group::make(&cgroups, "box").unwrap();
         group.limit(LIMITS).unwrap();
         let read = |file: &str| fs::read_to_string(base.join("box").join(file)).unwrap();
@@ -329,10 +319,7 @@ mod tests {
     #[test]
     fn a_limit_that_cannot_be_written_is_an_error_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let (bases, missing) = (
-            [(Controller::Pids, dir.path().join("no/such"))].into(),
-            Default::default(),
-        );
+        let (bases, missing) = ([(Controller::Pids, dir.path().join("no/such"))].into(), Default::default());
         let error = Group::make(&Cgroups::V1 { bases, missing }, "box").unwrap_err();
         assert_eq!(error.step, "make a cgroup");
     }

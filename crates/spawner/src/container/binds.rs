@@ -56,40 +56,18 @@ impl Materials {
         image: Option<&OwnedFd>,
     ) -> Result<Self, Problem> {
         let shift = (*privilege == Privilege::Root).then_some(namespace);
-        let layers = plan
-            .layers
-            .iter()
-            .map(|path| open_layer(host_path(path), shift))
-            .collect::<Result<_, _>>()?;
-        let system = plan
-            .system
-            .iter()
-            .map(|path| open_system(host_path(path)))
-            .collect::<Result<_, _>>()?;
+        let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
+        let system = plan.system.iter().map(|path| open_system(host_path(path))).collect::<Result<_, _>>()?;
         let owner = lease.map(|lease| lease.first_id() + plan.mounts_owner);
-        let mounts = plan
-            .mounts
-            .iter()
-            .map(|mount| open_mount(thread, mount, owner))
-            .collect::<Result<_, _>>()?;
+        let mounts = plan.mounts.iter().map(|mount| open_mount(thread, mount, owner)).collect::<Result<_, _>>()?;
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = devices::open_copy(templates.devices, privilege)?;
-        Ok(Self {
-            devices,
-            masks: procfs::open_copy(templates.masks)?,
-            disk,
-            layers,
-            system,
-            mounts,
-        })
+        Ok(Self { devices, masks: procfs::open_copy(templates.masks)?, disk, layers, system, mounts })
     }
 
     /// To be passed to the child.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let many = [&self.layers, &self.system, &self.mounts]
-            .into_iter()
-            .flatten()
-            .map(AsFd::as_fd);
+        let many = [&self.layers, &self.system, &self.mounts].into_iter().flatten().map(AsFd::as_fd);
         [self.devices.as_fd(), self.masks.as_fd()]
             .into_iter()
             .chain(self.disk.as_ref().map(AsFd::as_fd))
@@ -100,24 +78,14 @@ impl Materials {
     /// As received; the plan says how many of each there are.
     pub fn from_fds(plan: &Container, fds: Vec<OwnedFd>) -> Result<Self, Problem> {
         let mut fds = fds.into_iter();
-        let mut next = || {
-            fds.next()
-                .ok_or_else(|| std::io::Error::other("too few descriptors"))
-                .during("receive mounts")
-        };
+        let mut next =
+            || fds.next().ok_or_else(|| std::io::Error::other("too few descriptors")).during("receive mounts");
         let devices = next()?;
         let masks = next()?;
         let disk = plan.disk_on_file.then(&mut next).transpose()?;
         let mut take = |count: usize| (0..count).map(|_| next()).collect::<Result<Vec<_>, _>>();
         let (layers, system) = (take(plan.layers.len())?, take(plan.system.len())?);
-        Ok(Self {
-            devices,
-            masks,
-            disk,
-            layers,
-            system,
-            mounts: take(plan.mounts.len())?,
-        })
+        Ok(Self { devices, masks, disk, layers, system, mounts: take(plan.mounts.len())? })
     }
 }
 
@@ -161,11 +129,7 @@ fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<u32>) -> Res
     let shift = match owner {
         Some(kernel_id) => {
             let stat = fstat(&tree).during(&step)?;
-            let line = |id| Line {
-                inside: id,
-                outside: kernel_id,
-                count: 1,
-            };
+            let line = |id| Line { inside: id, outside: kernel_id, count: 1 };
             Some(idmap::mapping_only(thread, line(stat.st_uid), line(stat.st_gid))?)
         }
         None => None,

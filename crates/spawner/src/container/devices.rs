@@ -12,14 +12,8 @@ use super::root::{attach as attach_mount, new_filesystem, place};
 use crate::protocol::{During, Privilege, Problem};
 
 /// Device files, with their numbers.
-const NODES: [(&str, u32, u32); 6] = [
-    ("null", 1, 3),
-    ("zero", 1, 5),
-    ("full", 1, 7),
-    ("random", 1, 8),
-    ("urandom", 1, 9),
-    ("tty", 5, 0),
-];
+const NODES: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
 /// Terminals a sandbox may open at once: the host has 4096 for all.
 const TERMINALS: &str = "256";
@@ -53,10 +47,7 @@ pub fn fill(at: &Path, privilege: &Privilege) -> Result<(), Problem> {
         ("stderr", "/proc/self/fd/2"),
         ("ptmx", "pts/ptmx"),
     ];
-    links
-        .iter()
-        .try_for_each(|(name, target)| symlink(target, at.join(name)))
-        .during(step)
+    links.iter().try_for_each(|(name, target)| symlink(target, at.join(name))).during(step)
 }
 
 /// A detached copy of a mount, below which hostile code may sit.
@@ -89,11 +80,7 @@ pub fn attach(root: &OwnedFd, devices: OwnedFd, shm: u64, terminal_group: bool) 
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let terminals = new_filesystem("devpts", &options, flags)?;
     attach_mount(terminals, place(root.as_fd(), "dev/pts")?.as_fd(), "/dev/pts")?;
-    let options = [
-        ("size", shm.to_string()),
-        ("mode", "1777".into()),
-        ("nr_inodes", "16384".into()),
-    ];
+    let options = [("size", shm.to_string()), ("mode", "1777".into()), ("nr_inodes", "16384".into())];
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let memory = new_filesystem("tmpfs", &options, flags)?;
     attach_mount(memory, place(root.as_fd(), "dev/shm")?.as_fd(), "/dev/shm")

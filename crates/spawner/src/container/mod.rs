@@ -48,14 +48,7 @@ pub fn limit_resources(bounds: &Bounds) -> Result<(), Problem> {
     let lower = |resource, wanted: u64| {
         let now = rustix::process::getrlimit(resource);
         let value = Some(now.maximum.map_or(wanted, |hard| hard.min(wanted)));
-        setrlimit(
-            resource,
-            Rlimit {
-                current: value,
-                maximum: value,
-            },
-        )
-        .during("limit resources")
+        setrlimit(resource, Rlimit { current: value, maximum: value }).during("limit resources")
     };
     lower(Resource::Nofile, bounds.open_files)?;
     lower(Resource::Core, 0)?;

@@ -12,15 +12,8 @@ use super::root::{attach as attach_mount, new_filesystem, place};
 use crate::protocol::{During, Problem};
 
 /// Files of the host kernel that tell about the host or reach into it; shown empty.
-const MASKED_FILES: [&str; 7] = [
-    "kcore",
-    "keys",
-    "key-users",
-    "timer_list",
-    "sched_debug",
-    "latency_stats",
-    "interrupts",
-];
+const MASKED_FILES: [&str; 7] =
+    ["kcore", "keys", "key-users", "timer_list", "sched_debug", "latency_stats", "interrupts"];
 
 /// The same for folders.
 const MASKED_FOLDERS: [&str; 3] = ["acpi", "asound", "scsi"];
@@ -95,12 +88,7 @@ pub fn attach(root: &OwnedFd, masks: OwnedFd) -> Result<(), Problem> {
 }
 
 fn open_beneath(proc: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(
-        proc,
-        name,
-        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    rustix::fs::openat(proc, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn copy_of(tree: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {

@@ -45,11 +45,8 @@ pub fn enter_stage(plan: &Container, disk: Option<OwnedFd>) -> Result<(), Proble
     let stage = match disk {
         Some(disk) => disk,
         None => {
-            let options = [
-                ("size", plan.disk.to_string()),
-                ("nr_inodes", plan.inodes.to_string()),
-                ("mode", "0755".into()),
-            ];
+            let options =
+                [("size", plan.disk.to_string()), ("nr_inodes", plan.inodes.to_string()), ("mode", "0755".into())];
             new_filesystem("tmpfs", &options, MountAttrFlags::empty())?
         }
     };
@@ -81,23 +78,10 @@ pub fn mount_overlay(layers: &[OwnedFd]) -> Result<OwnedFd, Problem> {
     // `userxattr`: in a user namespace the overlay may not use trusted.* attributes. `volatile`: nothing of this
     // survives a crash, and without it the unmount would wait for unrelated dirty data to reach the disk.
     let options = format!("lowerdir={lower},upperdir=upper,workdir=work,userxattr,volatile,index=off,metacopy=off");
-    let data = std::ffi::CString::new(options)
-        .map_err(std::io::Error::other)
+    let data = std::ffi::CString::new(options).map_err(std::io::Error::other).during("mount the overlay root")?;
+    mount(c"overlay", c"root", c"overlay", MountFlags::NODEV, Some(data.as_c_str()))
         .during("mount the overlay root")?;
-    mount(
-        c"overlay",
-        c"root",
-        c"overlay",
-        MountFlags::NODEV,
-        Some(data.as_c_str()),
-    )
-    .during("mount the overlay root")?;
-    open(
-        "root",
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .during("open the new root")
+    open("root", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).during("open the new root")
 }
 
 /// Makes the new root the root of this process and detaches everything else.

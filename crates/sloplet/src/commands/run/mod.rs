@@ -76,7 +76,10 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
     } else if outcome.end.over_disk {
         eprintln!("sloplet: the disk limit of {} was exceeded: everything inside was killed (--disk)", limits.disk);
     } else if outcome.end.oom_kills > 0 && code != 0 {
-        eprintln!("sloplet: the memory limit of {} was reached: the kernel killed a process inside (--memory)", limits.memory);
+        eprintln!(
+            "sloplet: the memory limit of {} was reached: the kernel killed a process inside (--memory)",
+            limits.memory
+        );
     }
     Ok(code)
 }
@@ -131,4 +134,3 @@ fn exit_code(outcome: &Outcome) -> u8 {
         None => 137, // its first process was killed, for want of memory or disk
     }
 }
-

@@ -32,7 +32,8 @@ pub struct Session {
 pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Output = ()>) -> anyhow::Result<Session> {
     // Before the size is read, lest a change be missed, and before the command can make anybody think that it listens.
     let signals = Signals::listen()?;
-    let size = options.tty.then(|| terminal::size_of(std::io::stdout()).unwrap_or(TerminalSize { columns: 80, rows: 24 }));
+    let size =
+        options.tty.then(|| terminal::size_of(std::io::stdout()).unwrap_or(TerminalSize { columns: 80, rows: 24 }));
     let forward_input = input::wanted(options);
     let command = Command {
         stdin: forward_input,
@@ -47,7 +48,8 @@ pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Ou
     let mut sink = Sink::new(sandbox.spec().limits.output.0, options.json);
     meanwhile.await;
     let mut guard = Guard::new(sandbox, process.pid, signals);
-    let mut session = Session { exit: None, lost: None, captured: None, truncated: false, interrupted: false, timed_out: false };
+    let mut session =
+        Session { exit: None, lost: None, captured: None, truncated: false, interrupted: false, timed_out: false };
     while let Some(event) = guard.wait(process.next()).await {
         let written = match event {
             Some(Ok(ProcessEvent::Stdout(bytes))) => guard.wait(sink.write(Stream::Out, bytes)).await,
