@@ -142,8 +142,6 @@ fn mounts() {
     }
     symlink(home.join(".ssh"), home.join("project/innocent")).unwrap();
     symlink("/etc", home.join("project/configuration")).unwrap();
-    fs::write(home.join("secret"), "x").unwrap();
-    fs::set_permissions(home.join("secret"), Permissions::from_mode(0o000)).unwrap();
     let at = |path: &str| format!("{}:/inside", home.join(path).display());
     for sloplet in [host.root(), host.user()] {
         let leaks = leaks(&host, &sloplet);

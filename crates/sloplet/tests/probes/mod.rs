@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -158,11 +158,11 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        if let Some(mut plant) = self.plant.take() {
-            plant.stdin = None; // its sign to clean up
-            if !std::thread::panicking() {
-                plant.finish();
-            }
+        let Some(mut plant) = self.plant.take() else { return };
+        plant.stdin = None; // its sign to clean up, also when the test has failed
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while plant.is_running() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
