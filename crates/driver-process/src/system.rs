@@ -1,54 +1,9 @@
-//! What of the host is readable: programs, and from `/etc` what they need and holds no secret.
+//! What of the host is readable: programs, and from `/etc` what they need and holds no secret, as in the image `host`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of programs; on most hosts all but the first are links into it.
-const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
-
-/// Entries of `/etc`: world-readable, without secrets on any sane host, the same as in the image `host`. Left out on
-/// purpose, among others: accounts, shell profiles, credentials of tools, `ssh`, `ssl/private`, what identifies the host.
-const ETC: [&str; 36] = [
-    "ImageMagick-6",
-    "ImageMagick-7",
-    "alternatives",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "crypto-policies",
-    "debian_version",
-    "default/locale",
-    "fonts",
-    "gai.conf",
-    "groff",
-    "host.conf",
-    "inputrc",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "locale.alias",
-    "locale.conf",
-    "localtime",
-    "lsb-release",
-    "magic",
-    "magic.mime",
-    "mime.types",
-    "os-release",
-    "perl",
-    "pki/ca-trust/extracted",
-    "pki/tls/certs",
-    "pki/tls/cert.pem",
-    "pki/tls/openssl.cnf",
-    "protocols",
-    "rpc",
-    "services",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "terminfo",
-    "timezone",
-];
-
-/// Entries of `/etc` whose names carry a version.
-const ETC_PREFIXES: [&str; 3] = ["python3", "java-", "jvm-"];
+use sloplet_image::host_allowlist::{ETC, ETC_PREFIXES, SYSTEM_DIRS};
 
 /// The paths that every sandbox may read and execute from; some may not exist.
 pub fn readable() -> Vec<PathBuf> {
@@ -62,7 +17,7 @@ fn readable_below(root: &Path) -> Vec<PathBuf> {
         let wanted = ETC_PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
         wanted.then(|| entry.path())
     });
-    let programs = PROGRAMS.iter().map(|name| root.join(name));
+    let programs = ["usr"].iter().chain(&SYSTEM_DIRS).map(|name| root.join(name));
     programs.chain(ETC.iter().map(|name| etc.join(name))).chain(versioned).filter(|path| is_harmless(path)).collect()
 }
 

@@ -1,14 +1,14 @@
 //! What of the host the `host` image shows: data, to be reviewed as such. Everything not named here stays out.
 
 /// Directories of the root that hold programs: a symbolic link into /usr, or (older systems) a real directory.
-pub(crate) const SYSTEM_DIRS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+pub const SYSTEM_DIRS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// What is copied from /etc: needed by common programs, world-readable, without secrets on any sane host.
 ///
 /// Left out on purpose: profile, profile.d, environment, bash.bashrc (they export tokens and proxy passwords; plain
 /// ones are made instead), gitconfig, npmrc, pip.conf, maven (credentials), ssh, ssl/private, ld.so.preload (would be
 /// loaded into everything), machine-id and hostname (identify the host), apt, systemd, cron (useless inside).
-pub(crate) const ETC: [&str; 37] = [
+pub const ETC: [&str; 37] = [
     "ImageMagick-6",
     "ImageMagick-7",
     "alternatives",
@@ -50,7 +50,7 @@ pub(crate) const ETC: [&str; 37] = [
 
 /// Entries of /etc whose names carry a version: `python3.11`, `java-17-openjdk`. Looked for only when the layer is
 /// built; installing one changes `alternatives` or `ld.so.cache` as well, which the key sees.
-pub(crate) const ETC_PREFIXES: [&str; 3] = ["python3", "java-", "jvm-"];
+pub const ETC_PREFIXES: [&str; 3] = ["python3", "java-", "jvm-"];
 
 /// Files with such endings are key material, whatever their mode says.
 pub(crate) const SECRET_SUFFIXES: [&str; 7] = [".key", ".jks", ".p12", ".pfx", ".keystore", ".password", ".access"];

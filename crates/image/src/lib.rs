@@ -17,7 +17,7 @@
 //! - `import`: directory, tar, OCI layout, docker-save (`tree`, `oci`, `xz`); `pull`: registries; `base`: the base image.
 //! - `unpack`, with `tarstream`, `decompress`, `beneath`: the hardened way from a hostile archive to a directory.
 //! - `guard`: what is refused in the merged tree. `limits`: caps against bombs. `skeleton`: the lowest layer.
-//! - `host`, `host_allowlist`: the `host` image and what of the host it shows.
+//! - `host`, [`host_allowlist`]: the `host` image and what of the host it shows.
 //!
 //! # Limitations
 //! - Images are hostile, the store's owner is not: the store must be private (0700), and is made so.
@@ -38,7 +38,7 @@ mod digest;
 mod error;
 mod guard;
 mod host;
-mod host_allowlist;
+pub mod host_allowlist;
 #[cfg(test)]
 mod host_tests;
 mod image;
