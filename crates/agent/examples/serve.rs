@@ -27,5 +27,6 @@ fn main() -> std::io::Result<()> {
         identity,
         root: arguments[0].clone().into(),
         oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),
+        command_filter: None,
     })
 }

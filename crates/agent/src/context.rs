@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::io::Errno;
+use sloplet_sys::filter::SockFilter;
 use sloplet_sys::identity::ActingAs;
 use sloplet_wire::Failure;
 
@@ -22,6 +23,7 @@ pub(crate) struct Context {
     pub(crate) root: Root,
     pub(crate) identity: Identity,
     pub(crate) oom: Option<OomScore>,
+    pub(crate) command_filter: Option<Vec<SockFilter>>,
     pub(crate) ignored_signals: Vec<i32>,
 }
 
@@ -63,6 +65,7 @@ impl Context {
             root: Root::new(&config.root)?,
             identity: config.identity.clone(),
             oom,
+            command_filter: config.command_filter.clone(),
             ignored_signals: sloplet_sys::spawn::ignored_signals(),
         })
     }

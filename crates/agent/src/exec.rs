@@ -117,6 +117,7 @@ pub(crate) fn start(
             standard.error.as_ref().map_or(output, AsFd::as_fd),
         ],
         terminal,
+        filter: context.command_filter.as_deref(),
         credentials: credentials.as_ref(),
         ignored_signals: &context.ignored_signals,
     };

@@ -35,6 +35,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sloplet_sys::filter::SockFilter;
+
 mod connection;
 mod context;
 mod dial;
@@ -73,6 +75,8 @@ pub struct Config {
     /// Its own `/proc/self/oom_score_adj`, opened for reading and writing while that was still allowed: the score is
     /// raised for the moment of each fork, so that the kernel's out-of-memory killer takes started processes first.
     pub oom_score: Option<File>,
+    /// A seccomp filter for commands, on top of what the agent itself is under.
+    pub command_filter: Option<Vec<SockFilter>>,
 }
 
 /// Whom processes and file operations may be.

@@ -35,6 +35,7 @@
 pub mod compile;
 pub mod profile;
 pub mod rules;
+pub mod set_id;
 pub mod table;
 
 pub use libc::sock_filter as SockFilter;

@@ -51,6 +51,14 @@ pub enum Wall {
     Process(#[n(0)] Process),
 }
 
+impl Wall {
+    /// Whether what is written inside can end up in a folder of the host.
+    pub fn writes_to_host(&self) -> bool {
+        let (Self::Container(Container { mounts, .. }) | Self::Process(Process { mounts, .. })) = self;
+        mounts.iter().any(|mount| mount.writable)
+    }
+}
+
 /// A sandbox with a root of its own.
 #[derive(Debug, Clone, Encode, Decode)]
 pub struct Container {

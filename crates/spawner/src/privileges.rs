@@ -68,7 +68,10 @@ pub fn everything() -> BitFlags<AccessFs> {
 }
 
 /// Gives up, for this process and all its descendants, whatever is not in `keep`, and installs the filters.
-pub fn renounce(keep: CapabilitySet, profile: Profile, reach: &Reach) -> Result<(), Problem> {
+///
+/// An agent that filters its commands further (`filters_commands`) keeps `CAP_SYS_ADMIN` in its user namespace for that,
+/// under a system call filter that leaves little else to do with it, and out of reach of whatever it executes.
+pub fn renounce(keep: CapabilitySet, profile: Profile, reach: &Reach, filters_commands: bool) -> Result<(), Problem> {
     // Nobody inside may look into the agent, not even root inside: its memory belongs to the spawner's user namespace,
     // and so do its links to the host's binary (CVE-2019-5736) and its descriptors.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).during("close the agent to inspection")?;
@@ -79,7 +82,8 @@ pub fn renounce(keep: CapabilitySet, profile: Profile, reach: &Reach) -> Result<
     restrict_to(reach)?;
     // With CAP_SYS_ADMIN in the own user namespace, a filter needs no no_new_privs, which would break sudo inside.
     filter::install(profile.program()).during("install the syscall filter")?;
-    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    let own = if filters_commands && !keep.is_empty() { keep | CapabilitySet::SYS_ADMIN } else { keep };
+    let sets = CapabilitySets { effective: own, permitted: own, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).during("drop capabilities")
 }
 

@@ -436,7 +436,8 @@ impl Child<'_> {
         let keep: Vec<i32> = keep.iter().flatten().map(AsRawFd::as_raw_fd).collect();
         let code = match self.build(supplies, &keep) {
             Ok((identity, root)) => {
-                let config = Config { stream, listener, identity, root, oom_score };
+                let command_filter = self.plan.wall.writes_to_host().then(sloplet_seccomp::set_id::program);
+                let config = Config { stream, listener, identity, root, oom_score, command_filter };
                 i32::from(sloplet_agent::serve(config).is_err())
             }
             Err(problem) => {
@@ -475,7 +476,7 @@ impl Child<'_> {
             }
         };
         detach_from_parent(self.thread, keep_open)?;
-        privileges::renounce(keep, profile, &reach)?;
+        privileges::renounce(keep, profile, &reach, self.plan.wall.writes_to_host())?;
         if self.plan.tied {
             // After the last change of credentials, which would clear it.
             set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")?;

@@ -14,6 +14,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use crate::filter::SockFilter;
+
 /// The user a program runs as.
 #[derive(Debug, Clone)]
 pub struct Credentials {
@@ -49,6 +51,8 @@ pub struct Program<'a> {
     pub stdio: [BorrowedFd<'a>; 3],
     /// Whether standard input is a terminal that is to control the new session.
     pub terminal: bool,
+    /// A seccomp filter of its own, on top of the caller's; needs no_new_privs or `CAP_SYS_ADMIN` in the user namespace.
+    pub filter: Option<&'a [SockFilter]>,
     /// The user to become; the present one if absent.
     pub credentials: Option<&'a Credentials>,
     /// Signals to set back to their default action, from [`ignored_signals`]. (Handlers are reset by exec itself.)
@@ -189,6 +193,11 @@ fn try_become(
         libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
         libc::umask(0o022);
 
+        if let Some(filter) = program.filter {
+            let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+            let mode = libc::SECCOMP_SET_MODE_FILTER;
+            at(Step::Setup, libc::syscall(libc::SYS_seccomp, mode, 0, &raw const filter))?;
+        }
         if let Some(user) = program.credentials {
             let groups = (user.groups.len(), user.groups.as_ptr());
             at(Step::Identity, libc::syscall(libc::SYS_setgroups, groups.0, groups.1))?;
