@@ -182,7 +182,13 @@ impl<'a> Server<'a> {
                             self.abandon();
                         }
                     }
-                    token => self.bury(token),
+                    token => {
+                        self.bury(token);
+                        // The one sandbox is over: whoever waits for the end of this process need not ask for it.
+                        if self.haste == Haste::OneContainer && self.sandboxes.is_empty() {
+                            return 0;
+                        }
+                    }
                 }
             }
         }
