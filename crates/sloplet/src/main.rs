@@ -1,5 +1,21 @@
 //! The `sloplet` binary: one command per file in [`commands`], no logic of its own.
 
+/// Prints a line. Unlike `println!`, does not mind if nobody reads it any more.
+macro_rules! say {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($argument)*);
+    }};
+}
+
+/// The same for standard error.
+macro_rules! complain {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($argument)*);
+    }};
+}
+
 mod cli;
 mod commands;
 mod setup;
@@ -38,14 +54,14 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { FAILURE } else { 0 });
         }
         Err(error) => {
-            eprintln!("sloplet: {}", usage_error(&error.to_string()));
+            complain!("sloplet: {}", usage_error(&error.to_string()));
             return ExitCode::from(FAILURE);
         }
     };
     match commands::run(arguments, forked) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("sloplet: {}", one_line(&error));
+            complain!("sloplet: {}", one_line(&error));
             ExitCode::from(FAILURE)
         }
     }

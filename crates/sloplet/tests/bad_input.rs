@@ -333,3 +333,18 @@ fn help_shows_examples() {
     let version = sloplet.invoke(&["--version"]).finish().expect_code(0);
     assert!(version.out().starts_with("sloplet "), "{version}");
 }
+
+#[test]
+fn a_reader_that_leaves_early_is_no_panic() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sloplet"))
+        .args(["completion", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!said.contains("panicked") && ended.status.code() == Some(0), "{}: {said}", ended.status);
+}

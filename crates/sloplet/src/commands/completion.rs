@@ -6,6 +6,8 @@ use clap_complete::Shell;
 use crate::cli::Cli;
 
 pub fn run(shell: Shell) -> u8 {
-    clap_complete::generate(shell, &mut Cli::command(), "sloplet", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "sloplet", &mut script);
+    say!("{}", String::from_utf8_lossy(&script).trim_end());
     0
 }

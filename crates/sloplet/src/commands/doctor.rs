@@ -16,7 +16,7 @@ pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
     }
     engine.shut_down();
     if json {
-        println!("{}", serde_json::to_string_pretty(&reports)?);
+        say!("{}", serde_json::to_string_pretty(&reports)?);
     } else {
         reports.iter().for_each(print);
     }
@@ -38,9 +38,9 @@ async fn trial(engine: &Engine, report: &DriverReport) -> Option<String> {
 
 fn print(report: &DriverReport) {
     let verdict = if report.unavailable.is_some() { "does not work here" } else { "works" };
-    println!("{} (isolation {}): {verdict}", report.driver, report.isolation);
+    say!("{} (isolation {}): {verdict}", report.driver, report.isolation);
     if let Some(reason) = &report.unavailable {
-        println!("  {reason}");
+        say!("  {reason}");
     }
     for capability in &report.capabilities {
         let mark = match capability.enforcement {
@@ -48,10 +48,10 @@ fn print(report: &DriverReport) {
             Enforcement::Watched => "watched",
             Enforcement::Missing => "no",
         };
-        println!("  {:<25} {mark:<8} {}", capability.feature.to_string(), capability.detail);
+        say!("  {:<25} {mark:<8} {}", capability.feature.to_string(), capability.detail);
         if let Some(remedy) = &capability.remedy {
-            println!("  {:<25} {:<8} → {remedy}", "", "");
+            say!("  {:<25} {:<8} → {remedy}", "", "");
         }
     }
-    println!();
+    say!();
 }

@@ -9,14 +9,15 @@ pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
     let removed = engine.collect()?;
     let images = engine.images()?.gc()?;
     if json {
-        println!(
+        say!(
             "{}",
             serde_json::json!({ "removed": removed, "image_layers": images.layers, "unfinished_imports": images.dead_imports })
         );
     } else {
-        println!(
+        say!(
             "removed {removed} leftovers of killed sandboxes, {} unused image layers, {} unfinished imports",
-            images.layers, images.dead_imports
+            images.layers,
+            images.dead_imports
         );
     }
     Ok(0)

@@ -42,11 +42,11 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
     };
     line.clear();
     if as_json {
-        println!("{}", describe(&image));
+        say!("{}", describe(&image));
     } else {
-        println!("{} {} ({})", image.name, short(&image.digest), size(image.size_bytes));
+        say!("{} {} ({})", image.name, short(&image.digest), size(image.size_bytes));
         if image.skipped_entries > 0 {
-            eprintln!("sloplet: note: {} devices, sockets or FIFOs were left out", image.skipped_entries);
+            complain!("sloplet: note: {} devices, sockets or FIFOs were left out", image.skipped_entries);
         }
     }
     Ok(0)
@@ -54,7 +54,7 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
 
 fn list(images: &[Image], as_json: bool) -> anyhow::Result<u8> {
     if as_json {
-        println!("{}", serde_json::to_string_pretty(&images.iter().map(describe).collect::<Vec<_>>())?);
+        say!("{}", serde_json::to_string_pretty(&images.iter().map(describe).collect::<Vec<_>>())?);
         return Ok(0);
     }
     let rows: Vec<[String; 4]> = images
@@ -68,7 +68,7 @@ fn list(images: &[Image], as_json: bool) -> anyhow::Result<u8> {
     let widths: Vec<usize> = (0..4).map(width).collect();
     for row in [&header].into_iter().chain(&rows) {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        println!("{}", cells.join("  ").trim_end());
+        say!("{}", cells.join("  ").trim_end());
     }
     Ok(0)
 }
@@ -132,13 +132,13 @@ impl ProgressLine {
             Progress::Message(text) => terminal::harmless(text).chars().take(100).collect(),
             _ => return,
         };
-        eprint!("\r\x1b[K{text}");
+        let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
         let _ = std::io::stderr().flush();
     }
 
     fn clear(&self) {
         if self.visible {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }

@@ -50,12 +50,12 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
 async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> anyhow::Result<u8> {
     let sandbox = engine.create(spec).await?;
     for missing in sandbox.unenforced() {
-        eprintln!("sloplet: warning: {} is not enforced: {}", missing.feature, missing.detail);
+        complain!("sloplet: warning: {} is not enforced: {}", missing.feature, missing.detail);
     }
     // Leftovers of others are nobody's hurry: look for them while the command starts.
     let sweep = async {
         if let Err(error) = engine.collect() {
-            eprintln!("sloplet: warning: {error}");
+            complain!("sloplet: warning: {error}");
         }
     };
     let id = sandbox.id().to_owned();
@@ -65,18 +65,18 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
         Err(error) => return refused(sandbox, error, &options.command[0]).await,
     };
     if let Some(captured) = &outcome.captured {
-        println!("{}", output::json(&id, &outcome, captured));
+        say!("{}", output::json(&id, &outcome, captured));
     }
     let code = exit_code(&outcome);
     if outcome.truncated {
-        eprintln!("sloplet: warning: output beyond {} was dropped (--output-limit)", limits.output);
+        complain!("sloplet: warning: output beyond {} was dropped (--output-limit)", limits.output);
     }
     if outcome.end.timed_out {
-        eprintln!("sloplet: the time of {} was over: everything inside was killed (--timeout)", limits.timeout);
+        complain!("sloplet: the time of {} was over: everything inside was killed (--timeout)", limits.timeout);
     } else if outcome.end.over_disk {
-        eprintln!("sloplet: the disk limit of {} was exceeded: everything inside was killed (--disk)", limits.disk);
+        complain!("sloplet: the disk limit of {} was exceeded: everything inside was killed (--disk)", limits.disk);
     } else if outcome.end.oom_kills > 0 && code != 0 {
-        eprintln!(
+        complain!(
             "sloplet: the memory limit of {} was reached: the kernel killed a process inside (--memory)",
             limits.memory
         );
@@ -109,7 +109,7 @@ async fn conclude(sandbox: Sandbox, session: session::Session) -> anyhow::Result
 async fn refused(sandbox: Sandbox, error: anyhow::Error, program: &OsStr) -> anyhow::Result<u8> {
     let end = sandbox.destroy().await?;
     if end.timed_out {
-        eprintln!("sloplet: the time was over before the command started (--timeout)");
+        complain!("sloplet: the time was over before the command started (--timeout)");
         return Ok(TIMED_OUT);
     }
     let code = match error.downcast_ref::<ClientError>().and_then(ClientError::failure) {
@@ -120,7 +120,7 @@ async fn refused(sandbox: Sandbox, error: anyhow::Error, program: &OsStr) -> any
         },
         _ => return Err(error),
     };
-    eprintln!("sloplet: {}", terminal::harmless(&error.to_string()));
+    complain!("sloplet: {}", terminal::harmless(&error.to_string()));
     Ok(code)
 }
 
