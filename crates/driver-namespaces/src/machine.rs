@@ -54,9 +54,7 @@ impl Machine for Namespaced {
                 Ending::Past(end) => return Ok(*end),
                 Ending::Expected(gone) => gone,
             };
-            self.spawner.destroy(&self.id).await.map_err(problem)?;
-            let gone =
-                gone.await.map_err(|_| failed("destroy the sandbox", "its spawner died; 'sloplet gc' cleans up"))?;
+            let gone = self.spawner.finish(&self.id, gone).await.map_err(problem)?;
             let end = End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk: false };
             *ending = Ending::Past(end);
             Ok(end)

@@ -123,9 +123,7 @@ impl Machine for Confined {
                 Ending::Expected(gone) => gone,
             };
             self.end_watch().await;
-            self.spawner.destroy(&self.id).await.map_err(problem)?;
-            let gone =
-                gone.await.map_err(|_| failed("destroy the sandbox", "its spawner died; 'sloplet gc' cleans up"))?;
+            let gone = self.spawner.finish(&self.id, gone).await.map_err(problem)?;
             let over_disk = self.over_disk.load(Ordering::Relaxed);
             let end = End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk };
             *ending = Ending::Past(end);

@@ -107,6 +107,16 @@ impl Spawner {
         self.0.send(&Command::Destroy { id: id.to_owned() }, &[]).await
     }
 
+    /// Kills everything in a sandbox and waits until nothing is left of it.
+    pub async fn finish(&self, id: &str, gone: &mut oneshot::Receiver<Gone>) -> Result<Gone, Problem> {
+        // It may be over already, and so may be the spawner that has told so: its last word counts.
+        let asked = self.destroy(id).await;
+        match gone.await {
+            Ok(gone) => Ok(gone),
+            Err(_) => Err(asked.err().unwrap_or_else(|| lost("it died: 'sloplet gc' cleans up"))),
+        }
+    }
+
     /// Freezes or thaws a sandbox.
     pub async fn pause(&self, id: &str, frozen: bool) -> Result<(), Problem> {
         let (sender, receiver) = oneshot::channel();
