@@ -86,6 +86,25 @@ pub trait Machine: Send + Sync {
     }
 }
 
+/// What a machine uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Processor time since its start, in microseconds.
+    pub cpu_us: u64,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Most bytes of memory ever, where that is known.
+    pub memory_peak: u64,
+    /// Bytes of memory that are cache of files and can be given back.
+    pub cache: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Bytes of disk.
+    pub disk_used: u64,
+    /// Bytes of disk that it may use.
+    pub disk_total: u64,
+}
+
 /// How a machine ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct End {

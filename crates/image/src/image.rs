@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ImageError;
 
 /// An image ready to be mounted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Image {
     /// `host`, a stored name with its tag, or the path it was imported from.
