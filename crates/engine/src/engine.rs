@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
 use sloplet_client::{Agent, ClientError};
-use sloplet_image::{Image, ImageError, Lease, Store};
+use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Spec};
 
-use crate::driver::{Adopted, Adoption, Driver, DriverError, Machine};
+use crate::driver::{Adopted, Adoption, Driver, DriverError, Machine, SnapshotReport};
 use crate::places::Places;
 use crate::sandbox::Sandbox;
 
@@ -152,6 +152,24 @@ impl Engine {
         let agent = Agent::connect_later(machine.connect().await?);
         let started = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
         Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started))
+    }
+
+    /// Saves what was written in a lasting sandbox as an image, on top of the one it started from. It stands still while
+    /// that is copied. Should not be given up half-way: the sandbox stays frozen until the copy is finished nevertheless.
+    pub async fn snapshot(
+        &self,
+        sandbox: &Sandbox,
+        name: Option<&str>,
+        config: ImageConfig,
+    ) -> Result<(Image, SnapshotReport), EngineError> {
+        let store = self.images()?;
+        let staging = store.snapshot_staging()?;
+        let target = staging.dir().map_err(|error| {
+            EngineError::Driver(DriverError::Failed { step: "take a snapshot".into(), detail: error.to_string() })
+        })?;
+        let report = sandbox.machine().snapshot(target).await?;
+        let image = store.commit_snapshot(staging, name, sandbox.image(), config, report.bytes)?;
+        Ok((image, report))
     }
 
     /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
