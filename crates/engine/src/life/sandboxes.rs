@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_store::{Collection, Store};
@@ -38,6 +39,10 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
     /// Held while its state changes.
     pub(super) changing: tokio::sync::Mutex<()>,
+    /// Held while its files are saved, or what was saved is used. Taken before `changing` by those who need both.
+    pub(super) saving: tokio::sync::Mutex<()>,
+    /// How often it was woken: what was saved before is out of date.
+    pub(super) wakes: AtomicU64,
 }
 
 /// What a key may have at once.
@@ -231,6 +236,8 @@ impl Slot {
             live: Mutex::new(live),
             activity: Arc::default(),
             changing: tokio::sync::Mutex::default(),
+            saving: tokio::sync::Mutex::default(),
+            wakes: AtomicU64::new(0),
         }
     }
 
