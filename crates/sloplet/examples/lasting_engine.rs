@@ -64,7 +64,7 @@ impl Host {
                 let spec = spec_of(order)?;
                 let image = self.engine.resolve(&spec.image)?;
                 let started = Instant::now();
-                let sandbox = self.engine.create_lasting(id.clone(), spec.clone(), image.clone()).await?;
+                let sandbox = self.engine.create_lasting(id.clone(), spec.clone(), image.clone(), Vec::new()).await?;
                 let took = started.elapsed().as_micros() as u64;
                 let pid = sandbox.pid();
                 self.sandboxes.insert(id, sandbox);

@@ -102,7 +102,12 @@ pub fn collect(run_dir: &Path) -> io::Result<Collected> {
         entries => entries?,
     };
     for entry in entries {
-        let dir = entry?.path();
+        let entry = entry?;
+        // The server's socket is there, too.
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let dir = entry.path();
         let Some(name) = dir.file_name().and_then(OsStr::to_str) else {
             continue;
         };

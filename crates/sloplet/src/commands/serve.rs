@@ -44,7 +44,7 @@ fn log(json: bool) {
 }
 
 async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
-    let engine = Arc::new(setup::engine(data, None)?);
+    let engine = Arc::new(setup::lasting_engine(data)?);
     let places = engine.places().clone();
     let store = Store::open(&places.data)?;
     let tls = match (&options.tls_cert, &options.tls_key) {
