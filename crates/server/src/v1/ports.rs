@@ -60,7 +60,7 @@ pub async fn list(
             ports.extend(listening(&text));
         }
     }
-    let url = |port| preview::url(&app, &record, port);
+    let url = |port| preview::address(&app, &record, port);
     Ok(Json(ports.into_iter().map(|port| Port { port, url: url(port) }).collect()))
 }
 
