@@ -82,6 +82,11 @@ impl Sandbox {
         &self.spec
     }
 
+    /// Changes what its commands are given; the machine stays what it is.
+    pub(crate) fn with_spec(self, spec: Spec) -> Self {
+        Self { spec, ..self }
+    }
+
     /// What it started from.
     pub fn image(&self) -> &Image {
         &self.image

@@ -263,8 +263,8 @@ impl Owners {
 fn times(stat: &Stat) -> Timestamps {
     let of = |seconds: i64, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
     Timestamps {
-        last_access: of(stat.st_atime as i64, stat.st_atime_nsec),
-        last_modification: of(stat.st_mtime as i64, stat.st_mtime_nsec),
+        last_access: of(stat.st_atime, stat.st_atime_nsec),
+        last_modification: of(stat.st_mtime, stat.st_mtime_nsec),
     }
 }
 

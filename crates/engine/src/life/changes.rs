@@ -119,6 +119,9 @@ impl Sandboxes {
 
     /// Destroys all sandboxes of everybody.
     pub async fn destroy_all(&self) {
+        for warm in self.0.warm.drain() {
+            let _ = warm.destroy().await;
+        }
         for record in self.all() {
             let _ = self.destroy(&record.owner, &record.id).await;
         }
@@ -156,7 +159,7 @@ impl Sandboxes {
         match (record.state, slot.live()) {
             (State::Paused, Some(live)) => live.sandbox.pause(false).await?,
             (State::Stopped, _) => {
-                self.bring_up(slot).await?;
+                self.bring_up(slot, None).await?;
             }
             (state, _) => {
                 return Err(LifeError::Conflict(format!("sandbox '{}' is {}", record.id, state.name())));
