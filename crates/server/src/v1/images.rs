@@ -43,12 +43,16 @@ impl From<sloplet_image::Image> for Image {
     }
 }
 
+/// Whether an image is the files of somebody's sandbox: it belongs to one key, and is not listed here.
+pub fn is_private(name: &str) -> bool {
+    ["snapshot-", "saved-", "fork-"].iter().any(|start| name.starts_with(start))
+}
+
 /// List images. `host` is not among them: it is always there.
 #[utoipa::path(get, path = "/images", tag = "images", responses((status = 200, body = Vec<Image>)))]
 pub async fn list(AppState(app): AppState<App>, _access: Access) -> Result<Json<Vec<Image>>, ApiError> {
     let images = app.sandboxes().engine().images()?.list()?;
-    // Snapshots belong to one key; they are listed as such.
-    let shared = images.into_iter().filter(|image| !image.name.starts_with("snapshot-"));
+    let shared = images.into_iter().filter(|image| !is_private(&image.name));
     Ok(Json(shared.map(Into::into).collect()))
 }
 
@@ -72,7 +76,7 @@ pub async fn import(
     body: Body,
 ) -> Result<(StatusCode, Json<Image>), ApiError> {
     access.require(Scope::Admin)?;
-    if name == "host" || name.starts_with("snapshot-") {
+    if name == "host" || is_private(&name) {
         return Err(ApiError::bad_request(format!(
             "'{name}' is not for images that are imported: choose another name"
         )));
@@ -96,7 +100,7 @@ pub async fn remove(
     Params(Named { name }): Params<Named>,
 ) -> Result<StatusCode, ApiError> {
     access.require(Scope::Admin)?;
-    if name == "host" || name.starts_with("snapshot-") {
+    if name == "host" || is_private(&name) {
         return Err(ApiError::bad_request(format!("'{name}' is not an image that can be removed here")));
     }
     let engine = app.sandboxes().engine().clone();

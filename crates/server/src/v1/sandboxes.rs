@@ -8,6 +8,7 @@ use sloplet_engine::life::{Filter, NewSandbox, Record, State};
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{OptionalPayload, Params, Payload, Segments, said};
+use super::images::is_private;
 use super::sandbox::{CreateSandbox, Sandbox, life};
 use crate::app::App;
 use crate::auth::{Access, Scope};
@@ -59,7 +60,7 @@ fn choose_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<
         return Ok(());
     }
     let unknown = || ApiError::not_found(format!("there is no image '{}': see /v1/images", image.escape_default()));
-    if image.starts_with("snapshot-") {
+    if is_private(&image) {
         return Err(unknown());
     }
     let path = image.starts_with(['/', '.', '~']);
