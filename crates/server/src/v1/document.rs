@@ -16,6 +16,12 @@ pub struct Error {
     pub message: String,
 }
 
+/// Bytes.
+#[derive(Debug, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[allow(dead_code, reason = "only described")]
+pub struct Binary(Vec<u8>);
+
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(

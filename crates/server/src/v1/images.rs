@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::io::{StreamReader, SyncIoBridge};
 use utoipa::{IntoParams, ToSchema};
 
+use super::document::Binary;
 use super::extract::Params;
 use crate::app::App;
 use crate::auth::{Access, Scope};
@@ -68,7 +69,7 @@ pub struct Named {
 
 /// Import a tarball (plain, or compressed with gzip or zstd) as an image, in place of one of that name.
 #[utoipa::path(put, path = "/images", tag = "images", params(Named),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"), responses((status = 201, body = Image)))]
+    request_body(content = Binary, content_type = "application/octet-stream"), responses((status = 201, body = Image)))]
 pub async fn import(
     AppState(app): AppState<App>,
     access: Access,

@@ -24,7 +24,7 @@ const LARGEST_PAGE: usize = 1000;
 const KEY_LENGTH: usize = 255;
 
 /// Make a sandbox.
-#[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
+#[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = Option<CreateSandbox>,
     params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
         description = "Requests with the same one make one sandbox.")),
     responses((status = 201, body = Sandbox)))]
