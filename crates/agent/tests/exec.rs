@@ -32,7 +32,7 @@ fn a_signal_is_told_as_one() {
 }
 
 #[test]
-fn a_program_gets_exactly_the_given_environment_and_place() {
+fn a_program_gets_the_given_environment_and_place_and_its_user() {
     let (folder, mut agent) = agent();
     let mut request = shell("env; pwd; umask; ls /proc/self/fd; cat /proc/self/oom_score_adj; ps -o pgid= -p $$");
     request.env.push(b"X=\xff1".to_vec().into());
@@ -41,7 +41,11 @@ fn a_program_gets_exactly_the_given_environment_and_place() {
     let lines: Vec<&[u8]> = done.output.split(|byte| *byte == b'\n').collect();
     let has = |line: &[u8]| lines.contains(&line);
     assert!(has(b"X=\xff1") && has(b"PATH=/usr/local/bin:/usr/bin:/bin") && has(b"/usr") && has(b"0022"));
-    assert!(!lines.iter().any(|line| line.starts_with(b"HOME=") || line.starts_with(b"CARGO")));
+    assert!(!lines.iter().any(|line| line.starts_with(b"CARGO")));
+    assert!(has(format!("HOME={}", folder.path().display()).as_bytes()));
+    assert!(
+        lines.iter().any(|line| line.starts_with(b"USER=")) && lines.iter().any(|line| line.starts_with(b"LOGNAME="))
+    );
     // 3 is `ls`'s own.
     assert!(has(b"3") && !has(b"4"), "{}", String::from_utf8_lossy(&done.output));
     assert!(has(b"500"));

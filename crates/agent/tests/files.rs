@@ -28,7 +28,8 @@ fn read(agent: &mut Agent, path: impl AsRef<Path>) -> Result<Vec<u8>, ErrorCode>
 }
 
 fn write(agent: &mut Agent, path: impl AsRef<Path>, data: &[u8], parents: bool) -> Result<Entry, ErrorCode> {
-    let stream = agent.client.open(&Request::Write { target: target(path), mode: 0o640, parents });
+    let stream =
+        agent.client.open(&Request::Write { target: target(path), mode: 0o640, parents, attributes: Vec::new() });
     agent.client.send(stream, data);
     agent.client.end(stream);
     match agent.client.event(stream) {
@@ -54,7 +55,12 @@ fn what_is_written_can_be_read() {
     let (folder, mut agent) = agent();
     let big: Vec<u8> = (0..900_000u32).flat_map(u32::to_le_bytes).collect();
     // More than a window: credit must come back.
-    let stream = agent.client.open(&Request::Write { target: target("new/sub/file"), mode: 0o640, parents: true });
+    let stream = agent.client.open(&Request::Write {
+        target: target("new/sub/file"),
+        mode: 0o640,
+        parents: true,
+        attributes: Vec::new(),
+    });
     let mut credit = flow::INITIAL_WINDOW as usize;
     for chunk in big.chunks(MAX_PAYLOAD) {
         while credit < chunk.len() {
@@ -96,7 +102,12 @@ fn an_existing_file_keeps_its_mode_and_a_read_only_one_its_content() {
 fn an_unfinished_upload_leaves_nothing() {
     let (folder, mut agent) = agent();
     for finish in [Client::reset as fn(&mut Client, u32), |client, _| client.close()] {
-        let stream = agent.client.open(&Request::Write { target: target("file"), mode: 0o600, parents: false });
+        let stream = agent.client.open(&Request::Write {
+            target: target("file"),
+            mode: 0o600,
+            parents: false,
+            attributes: Vec::new(),
+        });
         agent.client.send(stream, b"half");
         eventually("the temporary file is there", || fs::read_dir(folder.path()).unwrap().count() == 1);
         finish(&mut agent.client, stream);
@@ -288,7 +299,7 @@ fn files_are_used_on_behalf_of_the_asked_user() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let theirs = |path: &str, user: &str| Target { user: Some(user.into()), ..target(folder.path().join(path)) };
     let mut upload = |target: Target| {
-        let stream = agent.client.open(&Request::Write { target, mode: 0o600, parents: true });
+        let stream = agent.client.open(&Request::Write { target, mode: 0o600, parents: true, attributes: Vec::new() });
         agent.client.send(stream, b"x");
         agent.client.end(stream);
         agent.client.event(stream)
@@ -310,8 +321,12 @@ fn files_are_used_on_behalf_of_the_asked_user() {
     assert_eq!(code(&agent.client.ask(&remove("9999"))), ErrorCode::Denied);
     // A read-only file in a folder one may write: replacing it is refused as writing it would be.
     fs::write(folder.path().join("readonly"), "keep").unwrap();
-    let stream =
-        agent.client.open(&Request::Write { target: theirs("readonly", "4321:8765"), mode: 0o600, parents: false });
+    let stream = agent.client.open(&Request::Write {
+        target: theirs("readonly", "4321:8765"),
+        mode: 0o600,
+        parents: false,
+        attributes: Vec::new(),
+    });
     assert_eq!(code(&agent.client.event(stream)), ErrorCode::Denied);
     assert_eq!(agent.client.ask(&remove("4321:8765")), Event::Done);
     // Names come from the passwd file.
