@@ -96,7 +96,7 @@ fn what_cannot_start_says_why() {
     let missing = failed(Exec { cwd: Some(b"/no/where".to_vec().into()), ..exec(&["true"]) });
     assert_eq!(missing.code, ErrorCode::NotFound);
     assert!(missing.message.contains("/no/where"), "{}", missing.message);
-    assert_eq!(failed(Exec { user: Some("other".into()), ..exec(&["true"]) }).code, ErrorCode::NotFound);
+    assert_eq!(failed(Exec { user: Some("other".into()), ..exec(&["true"]) }).code, ErrorCode::NoUser);
     assert_eq!(agent.client.run(exec(&["true"])).exit.code, Some(0));
 }
 
@@ -254,5 +254,5 @@ fn users_are_switched_completely() {
     let root = id(Exec { user: Some("root".into()), ..shell("id -u; pwd") }, &mut agent);
     assert_eq!(root, "0\n/root\n");
     let failed = agent.client.ask(&Request::Exec(Exec { user: Some("ghost".into()), ..exec(&["true"]) }));
-    assert_eq!(code(&failed), ErrorCode::NotFound);
+    assert_eq!(code(&failed), ErrorCode::NoUser);
 }
