@@ -132,9 +132,43 @@ impl Engine {
         }
     }
 
+    /// Shim.
+    pub async fn create_lasting(
+        &self,
+        id: String,
+        mut spec: Spec,
+        image: Image,
+        volumes: Vec<sloplet_policy::Bind>,
+    ) -> Result<Sandbox, EngineError> {
+        let driver = self.driver(spec.isolation)?;
+        let lease = image.lease()?;
+        spec.check()?;
+        spec.mounts.extend(volumes);
+        let machine = driver.create(&id, &spec, &image).await?;
+        let agent = Agent::connect(machine.connect().await?).await?;
+        Ok(Sandbox::new(id, spec, image, lease, machine, agent, Vec::new(), Instant::now()))
+    }
+
+    /// Shim.
+    pub async fn adopt(&self) -> Result<crate::driver::Adoption, DriverError> {
+        Ok(crate::driver::Adoption::default())
+    }
+
+    /// Shim.
+    pub async fn take_over(
+        &self,
+        adopted: crate::driver::Adopted,
+        spec: Spec,
+        image: Image,
+    ) -> Result<Sandbox, EngineError> {
+        let lease = image.lease()?;
+        let agent = Agent::connect(adopted.machine.connect().await?).await?;
+        Ok(Sandbox::new(adopted.id, spec, image, lease, adopted.machine, agent, Vec::new(), Instant::now()))
+    }
+
     /// Finds an image. Whether the `host` image is still up to date takes some sixty looks at the host's files: once a
     /// second is enough.
-    fn resolve(&self, name: &str) -> Result<Image, ImageError> {
+    pub fn resolve(&self, name: &str) -> Result<Image, ImageError> {
         if name != HOST {
             return self.images()?.resolve(name);
         }

@@ -55,6 +55,10 @@ pub struct ImageConfig {
     pub entrypoint: Vec<String>,
     /// Rest of the command line, when the caller gives none.
     pub cmd: Vec<String>,
+    /// A shell command line that is run in the background after the start of a long-lived sandbox.
+    pub start: Option<String>,
+    /// A shell command line that succeeds once that is ready.
+    pub ready: Option<String>,
 }
 
 /// While it lives, `gc` leaves the image's layers alone, in this and in any other process.

@@ -5,14 +5,18 @@
 //! [`process`] keeps what its processes write for readers that are slow, late, or come back.
 
 pub mod activity;
+mod again;
+mod changes;
 pub mod clock;
 pub mod error;
 pub mod live;
+pub mod making;
 pub mod output;
 pub mod process;
 mod reaper;
 pub mod record;
 pub mod sandboxes;
+mod saving;
 pub mod snapshot;
 pub mod volume;
 

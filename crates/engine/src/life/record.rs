@@ -8,6 +8,8 @@ use sloplet_image::Image;
 use sloplet_policy::Spec;
 use sloplet_store::Document;
 
+use super::volume::Volume;
+
 /// Where a sandbox is in its life. One that is gone is not remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,8 +117,21 @@ pub struct Record {
     pub started_ms: u64,
     /// When its time is over.
     pub ends_ms: Option<u64>,
+    /// How much of its time is left, while its clock stands still.
+    pub remaining_ms: Option<u64>,
     /// Why it failed.
     pub failure: Option<String>,
+}
+
+impl Record {
+    /// What the client called its image.
+    pub fn template(&self) -> &str {
+        self.request.template.as_deref().unwrap_or(&self.request.spec.image)
+    }
+
+    pub(super) fn uses_volume(&self, volume: &Volume) -> bool {
+        self.owner == volume.owner && self.request.volumes.iter().any(|mount| volume.is_called(&mount.volume))
+    }
 }
 
 impl Document for Record {

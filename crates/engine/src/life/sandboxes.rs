@@ -3,20 +3,18 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use sloplet_store::{Collection, Store, StoreError};
+use sloplet_store::{Collection, Store};
 use tokio::sync::Notify;
 
 use super::activity::Activity;
-use super::clock::{now_ms, until_ms};
 use super::error::LifeError;
 use super::live::{Live, Reached};
-use super::record::{NewSandbox, OnTimeout, Record, State};
+use super::record::{Record, State};
 use super::snapshot::Snapshot;
 use super::volume::Volumes;
 use crate::Engine;
-use crate::engine::{new_id, new_secret};
+use crate::driver::Usage;
 
 /// All sandboxes of a server; clones share them.
 #[derive(Clone)]
@@ -25,6 +23,7 @@ pub struct Sandboxes(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) engine: Arc<Engine>,
     pub(super) records: Collection<Record>,
+    pub(super) snapshots: Collection<Snapshot>,
     pub(super) volumes: Volumes,
     pub(super) slots: Mutex<HashMap<String, Arc<Slot>>>,
     /// Something changed about when somebody's time is over.
@@ -33,8 +32,9 @@ pub(super) struct Inner {
 
 /// One sandbox.
 pub(super) struct Slot {
-    pub(super) record: Mutex<Record>,
-    pub(super) live: Mutex<Option<Arc<Live>>>,
+    record: Mutex<Record>,
+    /// None while it is being made, stopped or failed.
+    live: Mutex<Option<Arc<Live>>>,
     pub(super) activity: Arc<Activity>,
     /// Held while its state changes.
     pub(super) changing: tokio::sync::Mutex<()>,
@@ -65,6 +65,17 @@ pub struct Filter {
     pub template: Option<String>,
 }
 
+impl Filter {
+    fn takes(&self, record: &Record) -> bool {
+        let request = &record.request;
+        let has = |(key, value): &(String, String)| request.metadata.get(key) == Some(value);
+        (self.states.is_empty() || self.states.contains(&record.state))
+            && self.metadata.iter().all(has)
+            && self.since_ms.is_none_or(|since| record.created_ms > since)
+            && self.template.as_ref().is_none_or(|template| template == record.template())
+    }
+}
+
 impl Sandboxes {
     /// Opens the registry of a data folder: finds the sandboxes that an earlier server left, and removes half-made ones.
     pub async fn open(engine: Arc<Engine>, store: &Store, data: &Path) -> Result<Self, LifeError> {
@@ -72,6 +83,7 @@ impl Sandboxes {
             volumes: Volumes::open(store, data)?,
             engine,
             records: store.collection(),
+            snapshots: store.collection(),
             slots: Mutex::default(),
             rescheduled: Notify::new(),
         };
@@ -91,12 +103,6 @@ impl Sandboxes {
         &self.0.volumes
     }
 
-    /// Makes a sandbox and waits until it is ready.
-    pub async fn create(&self, owner: &str, request: NewSandbox, quota: &Quota) -> Result<Record, LifeError> {
-        let _ = (owner, request, quota);
-        todo!()
-    }
-
     /// Finds a sandbox by id or name.
     pub fn get(&self, owner: &str, id: &str) -> Result<Record, LifeError> {
         Ok(self.slot(owner, id)?.record())
@@ -109,126 +115,152 @@ impl Sandboxes {
 
     /// An owner's sandboxes, newest first.
     pub fn list(&self, owner: &str, filter: &Filter) -> Vec<Record> {
-        let _ = (owner, filter);
-        todo!()
+        let mut found = self.all();
+        found.retain(|record| record.owner == owner && filter.takes(record));
+        found
+    }
+
+    /// Everybody's sandboxes, newest first.
+    pub fn all(&self) -> Vec<Record> {
+        let mut found: Vec<Record> = self.slots().values().map(|slot| slot.record()).collect();
+        found.sort_unstable_by(|a, b| (b.created_ms, &a.id).cmp(&(a.created_ms, &b.id)));
+        found
     }
 
     /// A running sandbox, to be used. One that is paused is resumed if it wakes by itself.
     pub async fn reach(&self, id: &str) -> Result<Reached, LifeError> {
-        let _ = id;
-        todo!()
-    }
-
-    /// Sets how long it lives from now on; `None`: until it is destroyed.
-    pub async fn set_timeout(&self, owner: &str, id: &str, timeout: Option<Duration>) -> Result<Record, LifeError> {
-        let _ = (owner, id, timeout);
-        todo!()
-    }
-
-    /// Resumes it if it is paused, and makes sure that it lives at least so long from now on. The flag tells whether it
-    /// was resumed.
-    pub async fn connect(&self, owner: &str, id: &str, timeout: Option<Duration>) -> Result<(Record, bool), LifeError> {
-        let _ = (owner, id, timeout);
-        todo!()
-    }
-
-    /// Freezes its processes. Its clock stands still meanwhile. `Conflict` if it does not run.
-    pub async fn pause(&self, owner: &str, id: &str) -> Result<Record, LifeError> {
-        let _ = (owner, id);
-        todo!()
-    }
-
-    /// Goes on where `pause` stopped. `Conflict` if it runs.
-    pub async fn resume(&self, owner: &str, id: &str) -> Result<Record, LifeError> {
-        let _ = (owner, id);
-        todo!()
-    }
-
-    /// Kills everything in it and forgets it.
-    pub async fn destroy(&self, owner: &str, id: &str) -> Result<(), LifeError> {
-        let _ = (owner, id);
-        todo!()
-    }
-
-    /// Saves its files as an image; a name may be given. Its processes are frozen meanwhile.
-    pub async fn snapshot(&self, owner: &str, id: &str, name: Option<&str>) -> Result<Snapshot, LifeError> {
-        let _ = (owner, id, name);
-        todo!()
-    }
-
-    /// Makes `count` sandboxes that start from its files.
-    pub async fn fork(
-        &self,
-        owner: &str,
-        id: &str,
-        count: usize,
-        quota: &Quota,
-        change: &(dyn Fn(&mut NewSandbox) + Send + Sync),
-    ) -> Result<Vec<Result<Record, LifeError>>, LifeError> {
-        let _ = (owner, id, count, quota, change);
-        todo!()
-    }
-
-    /// An owner's snapshots, newest first.
-    pub fn snapshots(&self, owner: &str) -> Result<Vec<Snapshot>, LifeError> {
-        let _ = owner;
-        todo!()
-    }
-
-    /// Finds a snapshot by id or name.
-    pub fn get_snapshot(&self, owner: &str, id: &str) -> Result<Snapshot, LifeError> {
-        let _ = (owner, id);
-        todo!()
-    }
-
-    /// Forgets a snapshot. Sandboxes made from it are not touched.
-    pub fn remove_snapshot(&self, owner: &str, id: &str) -> Result<(), LifeError> {
-        let _ = (owner, id);
-        todo!()
-    }
-
-    /// Replaces its network rules.
-    pub async fn set_network(&self, owner: &str, id: &str, rules: serde_json::Value) -> Result<(), LifeError> {
-        let _ = (owner, id, rules);
-        todo!()
+        loop {
+            let slot = self.slot_of_any(id)?;
+            if let (State::Running, Some(live)) = (slot.record().state, slot.live()) {
+                return Ok(Reached { live, _in_use: slot.activity.begin() });
+            }
+            // It may be changing right now: look again when that is done.
+            drop(slot.changing.lock().await);
+            let record = slot.record();
+            match record.state {
+                State::Running if slot.live().is_some() => {}
+                State::Paused | State::Stopped if record.request.auto_resume => {
+                    let timeout = record.request.timeout;
+                    self.connect(&record.owner, &record.id, timeout).await?;
+                }
+                State::Paused | State::Stopped => return Err(LifeError::Paused(id.to_owned())),
+                _ => return Err(LifeError::no_sandbox(id)),
+            }
+        }
     }
 
     /// What it uses right now.
-    pub async fn usage(&self, owner: &str, id: &str) -> Result<crate::driver::Usage, LifeError> {
-        let _ = (owner, id);
-        todo!()
+    pub async fn usage(&self, owner: &str, id: &str) -> Result<Usage, LifeError> {
+        let slot = self.slot(owner, id)?;
+        match slot.live() {
+            Some(live) => Ok(live.sandbox.machine().usage().await?),
+            None => Ok(Usage::default()),
+        }
     }
 
-    /// Destroys all sandboxes of everybody.
-    pub async fn destroy_all(&self) {
-        todo!()
+    /// What every running sandbox uses right now.
+    pub async fn usage_of_all(&self) -> Vec<(Record, Usage)> {
+        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
+        let mut all = Vec::with_capacity(slots.len());
+        for slot in slots {
+            if let Some(live) = slot.live()
+                && let Ok(usage) = live.sandbox.machine().usage().await
+            {
+                all.push((slot.record(), usage));
+            }
+        }
+        all
     }
 
     /// Forgets a volume and removes its content. `Conflict` while a sandbox has it.
     pub fn remove_volume(&self, owner: &str, id: &str) -> Result<(), LifeError> {
-        let _ = (owner, id);
-        todo!()
+        let volume = self.0.volumes.get(owner, id)?;
+        // Held: nobody can take it meanwhile.
+        let slots = self.slots();
+        let user = slots.values().map(|slot| slot.record()).find(|record| record.uses_volume(&volume));
+        if let Some(user) = user {
+            return Err(LifeError::Conflict(format!("sandbox '{}' has the volume '{}'", user.id, volume.name)));
+        }
+        self.0.volumes.remove(&volume)
     }
-}
 
-impl Sandboxes {
-    async fn find_again(&self) -> Result<(), LifeError> {
+    pub(super) fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By id or name.
+    pub(super) fn slot(&self, owner: &str, id: &str) -> Result<Arc<Slot>, LifeError> {
+        let slots = self.slots();
+        if let Some(slot) = slots.get(id).filter(|slot| slot.record().owner == owner) {
+            return Ok(slot.clone());
+        }
+        let named = slots.values().find(|slot| {
+            let record = slot.lock_record();
+            record.owner == owner && record.request.name.as_deref() == Some(id)
+        });
+        named.cloned().ok_or_else(|| LifeError::no_sandbox(id))
+    }
+
+    pub(super) fn slot_of_any(&self, id: &str) -> Result<Arc<Slot>, LifeError> {
+        self.slots().get(id).cloned().ok_or_else(|| LifeError::no_sandbox(id))
+    }
+
+    /// Forgets a sandbox that is gone.
+    pub(super) fn forget(&self, id: &str) -> Result<(), LifeError> {
+        self.slots().remove(id);
+        self.0.records.remove(id)?;
         Ok(())
     }
 
-    fn slot(&self, owner: &str, id: &str) -> Result<Arc<Slot>, LifeError> {
-        let _ = (owner, id);
-        todo!()
-    }
-
-    fn slot_of_any(&self, id: &str) -> Result<Arc<Slot>, LifeError> {
-        let _ = id;
-        todo!()
+    /// Carries out a change to the end, even if whoever asked for it does not wait.
+    pub(super) async fn carry_out<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, LifeError>> + Send + 'static,
+    ) -> Result<T, LifeError> {
+        match tokio::spawn(change).await {
+            Ok(result) => result,
+            Err(_) => Err(LifeError::Conflict("the server is ending".into())),
+        }
     }
 }
 
 impl Slot {
-    fn record(&self) -> Record {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn new(record: Record, live: Option<Arc<Live>>) -> Self {
+        Self {
+            record: Mutex::new(record),
+            live: Mutex::new(live),
+            activity: Arc::default(),
+            changing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn lock_record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn record(&self) -> Record {
+        self.lock_record().clone()
+    }
+
+    /// Changes the record, and remembers that.
+    pub(super) fn update(
+        &self,
+        records: &Collection<Record>,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<Record, LifeError> {
+        let mut record = self.lock_record();
+        let mut changed = record.clone();
+        change(&mut changed);
+        records.put(&changed)?;
+        *record = changed.clone();
+        Ok(changed)
+    }
+
+    pub(super) fn live(&self) -> Option<Arc<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_live(&self, live: Option<Arc<Live>>) -> Option<Arc<Live>> {
+        std::mem::replace(&mut *self.live.lock().unwrap_or_else(PoisonError::into_inner), live)
     }
 }

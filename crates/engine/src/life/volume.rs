@@ -26,6 +26,13 @@ pub struct Volume {
     pub created_ms: u64,
 }
 
+impl Volume {
+    /// Whether this is its id or its name.
+    pub fn is_called(&self, id: &str) -> bool {
+        self.id == id || self.name == id
+    }
+}
+
 impl Document for Volume {
     const KIND: &'static str = "volume";
 
