@@ -1,7 +1,9 @@
 //! The handle to an agent: one method for each request.
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
 use bytes::BytesMut;
 use sloplet_wire::{Entry, Event, Exec, ProcessInfo, Request, Target, TerminalSize};
@@ -28,7 +30,7 @@ const INPUT_PIECE: usize = 128 * 1024;
 #[derive(Clone)]
 pub struct Agent {
     owner: Arc<LinkOwner>,
-    build: Arc<str>,
+    build: Arc<OnceLock<String>>,
 }
 
 /// Bytes an entry holds besides its fixed size.
@@ -55,12 +57,44 @@ impl Agent {
         let hello = greet(&mut reader, &mut buffer).await?;
         let link = Arc::new(Link::new(Box::new(writer)));
         tokio::spawn(Driver::new(reader, buffer, link.clone()));
-        Ok(Self { owner: Arc::new(LinkOwner(link)), build: hello.build.into() })
+        Ok(Self { owner: Arc::new(LinkOwner(link)), build: Arc::new(hello.build.into()) })
     }
 
-    /// The agent's build, for people. The agent's own words.
+    /// As [`Self::connect`], but does not wait for the greeting: for an agent that is known to serve and may be frozen.
+    /// Requests wait until it answers; if its greeting is wrong, they fail. Must be called within a runtime.
+    pub fn connect_later<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: S) -> Self {
+        let (mut reader, writer) = tokio::io::split(stream);
+        let link = Arc::new(Link::new(Box::new(writer)));
+        let build = Arc::new(OnceLock::new());
+        let (greeted, greeting) = (link.clone(), build.clone());
+        tokio::spawn(async move {
+            let mut buffer = BytesMut::new();
+            let hello = {
+                let mut greeted_by = pin!(greet(&mut reader, &mut buffer));
+                poll_fn(|cx| {
+                    greeted.drive(cx);
+                    if greeted.is_closing() {
+                        Poll::Ready(Err(ClientError::Closed))
+                    } else {
+                        greeted_by.as_mut().poll(cx)
+                    }
+                })
+                .await
+            };
+            match hello {
+                Ok(hello) => {
+                    let _ = greeting.set(hello.build);
+                    Driver::new(reader, buffer, greeted).await;
+                }
+                Err(error) => greeted.fail(error),
+            }
+        });
+        Self { owner: Arc::new(LinkOwner(link)), build }
+    }
+
+    /// The agent's build, for people; empty until it has greeted. The agent's own words.
     pub fn build(&self) -> &str {
-        &self.build
+        self.build.get().map_or("", String::as_str)
     }
 
     async fn ask<T: Answer>(&self, request: Request) -> Result<T, ClientError> {

@@ -5,17 +5,18 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-use sloplet_engine::{Driver, DriverError, Machine, Pending};
+use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending};
 use sloplet_image::Image;
 use sloplet_policy::{DriverReport, Feature, Isolation, Limits, Spec};
 use sloplet_spawner::handle::Spawner;
 use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
-use sloplet_spawner::protocol::{Privilege, Problem, Setup, Walls};
+use sloplet_spawner::protocol::{Privilege, Problem, Setup, Standing, Walls};
 use tokio::net::UnixStream;
 
-use crate::machine::Namespaced;
+use crate::machine::{self, Namespaced};
 use crate::{disk, planning, report, subids};
 
 /// Makes sandboxes out of Linux namespaces.
@@ -24,6 +25,7 @@ pub struct Namespaces {
     run_dir: PathBuf,
     data_dir: PathBuf,
     spawners_wanted: usize,
+    lasting: bool,
     spawners: Mutex<HashMap<&'static str, Vec<Spawner>>>,
     turn: AtomicUsize,
     report: OnceLock<DriverReport>,
@@ -38,10 +40,17 @@ impl Namespaces {
             run_dir: run_dir.to_owned(),
             data_dir: data_dir.to_owned(),
             spawners_wanted: spawners.max(1),
+            lasting: false,
             spawners: Mutex::default(),
             turn: AtomicUsize::new(0),
             report: OnceLock::new(),
         }
+    }
+
+    /// The same driver, with spawners that outlive the engine: it can make lasting sandboxes and adopt those of an earlier
+    /// engine. Only one engine at a time can have the lasting spawners of a run folder.
+    pub fn lasting(self) -> Self {
+        Self { lasting: true, ..self }
     }
 
     /// Uses a forked spawner before any other.
@@ -52,11 +61,7 @@ impl Namespaces {
 
     /// The spawner whose turn it is; started if need be.
     fn spawner(&self, privilege: Privilege) -> Result<Spawner, Problem> {
-        let kind = match privilege {
-            Privilege::Root => "root",
-            Privilege::SingleUser => "single",
-            Privilege::SubordinateIds { .. } => "subordinate",
-        };
+        let kind = kind_of(&privilege);
         let mut all = self.spawners.lock().unwrap_or_else(PoisonError::into_inner);
         let spawners = all.entry(kind).or_default();
         spawners.retain(|spawner| !spawner.has_ended());
@@ -64,19 +69,27 @@ impl Namespaces {
         if let Some(spawner) = spawners.get(turn) {
             return Ok(spawner.clone());
         }
-        let setup = Setup { run_dir: self.run_dir.display().to_string(), privilege, walls: Walls::Container };
+        let (run_dir, lasting) = (self.run_dir.display().to_string(), self.lasting);
+        let setup = Setup { run_dir, privilege, walls: Walls::Container, lasting };
         let spawner = Spawner::start(&self.launcher, &setup)?;
         spawners.push(spawner.clone());
         Ok(spawner)
     }
 
-    async fn bring_up(&self, id: &str, spec: &Spec, image: &Image) -> Result<Box<dyn Machine>, DriverError> {
-        let privilege = privilege_for(spec);
+    async fn bring_up(
+        &self,
+        id: &str,
+        spec: &Spec,
+        image: &Image,
+        lasting: bool,
+    ) -> Result<Box<dyn Machine>, DriverError> {
+        // What is made of the host has the host's binds, also when something was saved on top of it.
+        let privilege = privilege_for(!image.binds.is_empty());
         let disk = match planning::disk_on_file(spec, &privilege) {
             true => Some(disk::provide(&self.data_dir, &spec.limits)?),
             false => None,
         };
-        let plan = planning::plan(spec, image, disk.is_some());
+        let plan = planning::plan(spec, image, disk.is_some(), lasting);
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(|error| failed("make a stream", error))?;
         ours.set_nonblocking(true).map_err(|error| failed("make a stream", error))?;
         let stream = UnixStream::from_std(ours).map_err(|error| failed("make a stream", error))?;
@@ -84,7 +97,42 @@ impl Namespaces {
         let spawner = self.spawner(privilege).map_err(problem)?;
         let created = spawner.create(id, plan, &fds).await.map_err(problem)?;
         drop(fds);
-        Ok(Box::new(Namespaced::new(id, spawner, created, stream)))
+        Ok(Box::new(Namespaced::new(id, spawner, created, stream, lasting)))
+    }
+
+    async fn take_over(&self) -> Result<Adoption, DriverError> {
+        let mut adoption = Adoption::default();
+        let owners = owner::lasting(&self.run_dir).map_err(|error| failed("look for lasting spawners", error))?;
+        for owner in owners {
+            let Some(found) = Spawner::find(&self.run_dir, &owner).await.map_err(problem)? else { continue };
+            if !self.employ(&found.spawner, &found.standing) {
+                found.spawner.retire().await.map_err(problem)?;
+            }
+            for (living, fate) in found.living {
+                let machine = Namespaced::adopted(living.id.clone(), living.pid, found.spawner.clone(), fate);
+                let age = Duration::from_millis(living.age_ms);
+                let (id, frozen) = (living.id, living.frozen);
+                adoption.living.push(Adopted { id, machine: Box::new(machine), frozen, age });
+            }
+            adoption.ended.extend(found.gone.into_iter().map(|(id, gone)| (id, machine::end(gone))));
+        }
+        Ok(adoption)
+    }
+
+    /// Lets a spawner that was found make new sandboxes, too, if it is like those that would be started and one is
+    /// wanted.
+    fn employ(&self, spawner: &Spawner, standing: &Standing) -> bool {
+        let alike = standing.build == self.launcher.build()
+            && standing.walls == Walls::Container
+            && [true, false].iter().any(|host| privilege_for(*host) == standing.privilege);
+        let mut all = self.spawners.lock().unwrap_or_else(PoisonError::into_inner);
+        let spawners = all.entry(kind_of(&standing.privilege)).or_default();
+        spawners.retain(|spawner| !spawner.has_ended());
+        let wanted = alike && spawners.len() < self.spawners_wanted;
+        if wanted {
+            spawners.push(spawner.clone());
+        }
+        wanted
     }
 }
 
@@ -115,7 +163,7 @@ impl Driver for Namespaces {
 
     fn prepare(&self, spec: &Spec) {
         // Whatever goes wrong will be told by `create`, which tries again.
-        let _ = self.spawner(privilege_for(spec));
+        let _ = self.spawner(privilege_for(spec.image == "host"));
         self.turn.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -125,7 +173,20 @@ impl Driver for Namespaces {
         spec: &'a Spec,
         image: &'a Image,
     ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        Box::pin(self.bring_up(id, spec, image))
+        Box::pin(self.bring_up(id, spec, image, false))
+    }
+
+    fn create_lasting<'a>(
+        &'a self,
+        id: &'a str,
+        spec: &'a Spec,
+        image: &'a Image,
+    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        Box::pin(self.bring_up(id, spec, image, true))
+    }
+
+    fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
+        Box::pin(async move { if self.lasting { self.take_over().await } else { Ok(Adoption::default()) } })
     }
 
     fn collect(&self) -> Result<usize, DriverError> {
@@ -139,15 +200,23 @@ impl Driver for Namespaces {
     }
 }
 
+fn kind_of(privilege: &Privilege) -> &'static str {
+    match privilege {
+        Privilege::Root => "root",
+        Privilege::SingleUser => "single",
+        Privilege::SubordinateIds { .. } => "subordinate",
+    }
+}
+
 /// Root gives every sandbox ids of its own. For an ordinary user the cheap mapping of one id serves the `host` image,
 /// which has nobody else in it; others expect root and friends to exist.
-fn privilege_for(spec: &Spec) -> Privilege {
+fn privilege_for(host_image: bool) -> Privilege {
     if rustix::process::geteuid().is_root() {
         return Privilege::Root;
     }
-    match (spec.image.as_str(), subids::of_this_user()) {
-        ("host", _) | (_, None) => Privilege::SingleUser,
-        (_, Some((first_uid, first_gid))) => Privilege::SubordinateIds { first_uid, first_gid },
+    match (host_image, subids::of_this_user()) {
+        (true, _) | (_, None) => Privilege::SingleUser,
+        (false, Some((first_uid, first_gid))) => Privilege::SubordinateIds { first_uid, first_gid },
     }
 }
 

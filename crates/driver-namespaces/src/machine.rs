@@ -1,12 +1,14 @@
 //! One running sandbox.
 
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use sloplet_engine::driver::ByteStream;
-use sloplet_engine::{DriverError, End, Machine, Pending};
-use sloplet_spawner::handle::{Created, Gone, Spawner};
+use sloplet_engine::{DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Usage};
+use sloplet_spawner::handle::{self, Fate, Gone, Spawner};
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 use crate::driver::{failed, problem};
 
@@ -15,53 +17,108 @@ pub struct Namespaced {
     id: String,
     pid: i32,
     spawner: Spawner,
+    lasting: bool,
     stream: Mutex<Option<UnixStream>>,
-    gone: tokio::sync::Mutex<Ending>,
-}
-
-enum Ending {
-    Expected(oneshot::Receiver<Gone>),
-    Past(End),
+    fate: watch::Receiver<Fate>,
+    state: OnceLock<watch::Receiver<MachineState>>,
 }
 
 impl Namespaced {
-    pub(crate) fn new(id: &str, spawner: Spawner, created: Created, stream: UnixStream) -> Self {
+    /// One that was made just now, with its first stream.
+    pub(crate) fn new(id: &str, spawner: Spawner, created: handle::Created, stream: UnixStream, lasting: bool) -> Self {
         Self {
             id: id.to_owned(),
             pid: created.pid,
             spawner,
+            lasting,
             stream: Mutex::new(Some(stream)),
-            gone: tokio::sync::Mutex::new(Ending::Expected(created.gone)),
+            fate: created.fate,
+            state: OnceLock::new(),
         }
+    }
+
+    /// One that was made for an earlier engine.
+    pub(crate) fn adopted(id: String, pid: i32, spawner: Spawner, fate: watch::Receiver<Fate>) -> Self {
+        Self { id, pid, spawner, lasting: true, stream: Mutex::new(None), fate, state: OnceLock::new() }
+    }
+
+    /// The first stream, which is there from the beginning, or another.
+    fn stream(&self) -> Result<UnixStream, DriverError> {
+        if let Some(stream) = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(stream);
+        }
+        if !self.lasting {
+            return Err(failed("connect to the agent", "its only stream is in use"));
+        }
+        self.spawner.connect(&self.id).map_err(problem)
     }
 }
 
 impl Machine for Namespaced {
     fn connect(&self) -> Pending<'_, Result<Box<dyn ByteStream>, DriverError>> {
-        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let stream = stream.ok_or_else(|| failed("connect to the agent", "its only stream is in use"));
-        Box::pin(async move { Ok(Box::new(stream?) as Box<dyn ByteStream>) })
+        Box::pin(async move { Ok(Box::new(self.stream()?) as Box<dyn ByteStream>) })
     }
 
     fn pause(&self, frozen: bool) -> Pending<'_, Result<(), DriverError>> {
         Box::pin(async move { self.spawner.pause(&self.id, frozen).await.map_err(problem) })
     }
 
+    fn snapshot(&self, target: OwnedFd) -> Pending<'_, Result<SnapshotReport, DriverError>> {
+        Box::pin(async move {
+            let saved = self.spawner.snapshot(&self.id, target).await.map_err(problem)?;
+            let frozen_for = Duration::from_micros(saved.frozen_us);
+            Ok(SnapshotReport { bytes: saved.bytes, files: saved.files, skipped: saved.skipped, frozen_for })
+        })
+    }
+
+    fn set_deadline(&self, after: Option<Duration>, overdue: Overdue) -> Pending<'_, Result<(), DriverError>> {
+        let overdue = match overdue {
+            Overdue::Destroy => handle::Overdue::Destroy,
+            Overdue::Freeze => handle::Overdue::Freeze,
+        };
+        Box::pin(async move { self.spawner.set_deadline(&self.id, after, overdue).await.map_err(problem) })
+    }
+
+    fn usage(&self) -> Pending<'_, Result<Usage, DriverError>> {
+        Box::pin(async move {
+            let used = self.spawner.usage(&self.id).await.map_err(problem)?;
+            Ok(Usage {
+                cpu_us: used.cpu_us,
+                memory: used.memory,
+                memory_peak: used.memory_peak,
+                pids: used.pids,
+                disk_used: used.disk_used,
+                disk_total: used.disk_total,
+                files_used: used.files_used,
+                files_total: used.files_total,
+            })
+        })
+    }
+
+    fn state(&self) -> watch::Receiver<MachineState> {
+        let translate = |fate: &Fate| match fate {
+            Fate::Living { frozen: false, .. } => MachineState::Running,
+            Fate::Living { frozen: true, overdue } => MachineState::Frozen { overdue: *overdue },
+            Fate::Gone(gone) => MachineState::Ended(end(*gone)),
+        };
+        self.state.get_or_init(|| MachineState::follow(self.fate.clone(), translate)).clone()
+    }
+
     fn destroy(&self) -> Pending<'_, Result<End, DriverError>> {
         Box::pin(async move {
-            let mut ending = self.gone.lock().await;
-            let gone = match &mut *ending {
-                Ending::Past(end) => return Ok(*end),
-                Ending::Expected(gone) => gone,
-            };
-            let gone = self.spawner.finish(&self.id, gone).await.map_err(problem)?;
-            let end = End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk: false, lost: false };
-            *ending = Ending::Past(end);
-            Ok(end)
+            let mut fate = self.fate.clone();
+            if let Fate::Gone(gone) = *fate.borrow() {
+                return Ok(end(gone));
+            }
+            self.spawner.finish(&self.id, &mut fate).await.map(end).map_err(problem)
         })
     }
 
     fn pid(&self) -> Option<i32> {
         Some(self.pid)
     }
+}
+
+pub(crate) fn end(gone: Gone) -> End {
+    End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, ..End::default() }
 }

@@ -18,7 +18,7 @@ pub fn disk_on_file(spec: &Spec, privilege: &Privilege) -> bool {
 }
 
 /// The plan.
-pub fn plan(spec: &Spec, image: &Image, disk_on_file: bool) -> Plan {
+pub fn plan(spec: &Spec, image: &Image, disk_on_file: bool, lasting: bool) -> Plan {
     let limits = &spec.limits;
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
     let default_user = default_user(spec, image);
@@ -45,7 +45,7 @@ pub fn plan(spec: &Spec, image: &Image, disk_on_file: bool) -> Plan {
         open_files: OPEN_FILES,
         lifetime_ms: limits.timeout.0.as_millis().try_into().unwrap_or(u64::MAX),
     };
-    Plan { bounds, wall: Wall::Container(container), tied: true, best_effort: spec.best_effort }
+    Plan { bounds, wall: Wall::Container(container), lasting, best_effort: spec.best_effort }
 }
 
 /// The spec's, else the image's wish, else `user`; never root unless that was said.

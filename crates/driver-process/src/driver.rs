@@ -49,7 +49,8 @@ impl ProcessDriver {
             return Ok(spawner.clone());
         }
         let privilege = if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::SingleUser };
-        let setup = Setup { run_dir: self.run_dir.display().to_string(), privilege, walls: Walls::Process };
+        let (run_dir, walls) = (self.run_dir.display().to_string(), Walls::Process);
+        let setup = Setup { run_dir, privilege, walls, lasting: false };
         let spawner = Spawner::start(&self.launcher, &setup)?;
         *place = Some(spawner.clone());
         Ok(spawner)

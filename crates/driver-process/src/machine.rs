@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use sloplet_engine::driver::ByteStream;
-use sloplet_engine::{DriverError, End, Machine, Pending};
-use sloplet_spawner::handle::{Created, Gone, Spawner};
+use sloplet_engine::{DriverError, End, Machine, MachineState, Pending};
+use sloplet_spawner::handle::{Created, Fate, Gone, Spawner};
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::driver::{failed, problem};
@@ -28,14 +28,10 @@ pub struct Confined {
     home: String,
     spawner: Spawner,
     stream: Mutex<Option<UnixStream>>,
-    gone: tokio::sync::Mutex<Ending>,
+    fate: watch::Receiver<Fate>,
+    state: OnceLock<watch::Receiver<MachineState>>,
     over_disk: Arc<AtomicBool>,
     watch: Mutex<Option<JoinHandle<()>>>,
-}
-
-enum Ending {
-    Expected(oneshot::Receiver<Gone>),
-    Past(End),
 }
 
 impl Confined {
@@ -49,14 +45,15 @@ impl Confined {
     ) -> Self {
         let over_disk = Arc::new(AtomicBool::new(false));
         let home = scratch.display().to_string();
-        let watch = tokio::spawn(watch(id.to_owned(), spawner.clone(), scratch, allowance, over_disk.clone()));
+        let watch = tokio::spawn(watch_disk(id.to_owned(), spawner.clone(), scratch, allowance, over_disk.clone()));
         Self {
             id: id.to_owned(),
             pid: created.pid,
             home,
             spawner,
             stream: Mutex::new(Some(stream)),
-            gone: tokio::sync::Mutex::new(Ending::Expected(created.gone)),
+            fate: created.fate,
+            state: OnceLock::new(),
             over_disk,
             watch: Mutex::new(Some(watch)),
         }
@@ -84,7 +81,7 @@ impl Drop for Confined {
 }
 
 /// Ends the sandbox when it holds more than its allowance.
-async fn watch(id: String, spawner: Spawner, scratch: PathBuf, allowance: Allowance, over_disk: Arc<AtomicBool>) {
+async fn watch_disk(id: String, spawner: Spawner, scratch: PathBuf, allowance: Allowance, over_disk: Arc<AtomicBool>) {
     let mut pause = INTERVAL;
     loop {
         tokio::time::sleep(pause).await;
@@ -115,19 +112,25 @@ impl Machine for Confined {
         Box::pin(async move { self.spawner.pause(&self.id, frozen).await.map_err(problem) })
     }
 
+    fn state(&self) -> watch::Receiver<MachineState> {
+        let over_disk = self.over_disk.clone();
+        let translate = move |fate: &Fate| match fate {
+            Fate::Living { frozen: false, .. } => MachineState::Running,
+            Fate::Living { frozen: true, overdue } => MachineState::Frozen { overdue: *overdue },
+            Fate::Gone(gone) => MachineState::Ended(end(*gone, &over_disk)),
+        };
+        self.state.get_or_init(|| MachineState::follow(self.fate.clone(), translate)).clone()
+    }
+
     fn destroy(&self) -> Pending<'_, Result<End, DriverError>> {
         Box::pin(async move {
-            let mut ending = self.gone.lock().await;
-            let gone = match &mut *ending {
-                Ending::Past(end) => return Ok(*end),
-                Ending::Expected(gone) => gone,
-            };
             self.end_watch().await;
-            let gone = self.spawner.finish(&self.id, gone).await.map_err(problem)?;
-            let over_disk = self.over_disk.load(Ordering::Relaxed);
-            let end = End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk, lost: false };
-            *ending = Ending::Past(end);
-            Ok(end)
+            let mut fate = self.fate.clone();
+            if let Fate::Gone(gone) = *fate.borrow() {
+                return Ok(end(gone, &self.over_disk));
+            }
+            let gone = self.spawner.finish(&self.id, &mut fate).await.map_err(problem)?;
+            Ok(end(gone, &self.over_disk))
         })
     }
 
@@ -138,4 +141,9 @@ impl Machine for Confined {
     fn pid(&self) -> Option<i32> {
         Some(self.pid)
     }
+}
+
+fn end(gone: Gone, over_disk: &AtomicBool) -> End {
+    let over_disk = over_disk.load(Ordering::Relaxed);
+    End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk, ..End::default() }
 }

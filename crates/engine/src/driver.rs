@@ -105,11 +105,7 @@ pub trait Machine: Send + Sync {
     }
 
     /// What it is now, and all that it becomes; any number of watchers.
-    fn state(&self) -> watch::Receiver<MachineState> {
-        let (sender, receiver) = watch::channel(MachineState::Running);
-        std::mem::forget(sender);
-        receiver
-    }
+    fn state(&self) -> watch::Receiver<MachineState>;
 
     /// Waits until it is gone, by itself or by [`Self::destroy`]. Can be given up and asked again.
     fn ended(&self) -> Pending<'_, End> {
@@ -151,6 +147,28 @@ pub enum MachineState {
     },
     /// It is gone.
     Ended(End),
+}
+
+impl MachineState {
+    /// The states of a machine, out of what its keeper tells in words of its own. When that one falls silent, the machine
+    /// is lost. Must be called within a runtime.
+    pub fn follow<T: Send + Sync + 'static>(
+        mut told: watch::Receiver<T>,
+        translate: impl Fn(&T) -> Self + Send + 'static,
+    ) -> watch::Receiver<Self> {
+        let first = translate(&told.borrow_and_update());
+        let (sender, receiver) = watch::channel(first);
+        tokio::spawn(async move {
+            while !matches!(*sender.borrow(), Self::Ended(_)) {
+                let next = match told.changed().await {
+                    Ok(()) => translate(&told.borrow_and_update()),
+                    Err(_) => Self::Ended(End { lost: true, ..End::default() }),
+                };
+                sender.send_replace(next);
+            }
+        });
+        receiver
+    }
 }
 
 /// What happens to a machine at its deadline.

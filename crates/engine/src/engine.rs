@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
 use sloplet_client::{Agent, ClientError};
-use sloplet_image::{Image, ImageError, Store};
+use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
-use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Spec};
+use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Spec};
 
-use crate::driver::{Driver, DriverError};
+use crate::driver::{Adopted, Adoption, Driver, DriverError, Machine, SnapshotReport};
 use crate::places::Places;
 use crate::sandbox::Sandbox;
 
@@ -26,6 +26,9 @@ pub struct Engine {
 /// The image made of the host's own programs.
 const HOST: &str = "host";
 
+/// Characters of an id: it is part of host names and of names of sockets.
+const MAX_ID: usize = 48;
+
 /// Why there is no sandbox. Nothing was made, or all of it is removed again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,6 +36,9 @@ pub enum EngineError {
     /// The description makes no sense.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// An id that cannot be one.
+    #[error("'{0}' cannot be the id of a sandbox: it must be of 1 to {MAX_ID} letters and digits")]
+    BadId(String),
     /// A mount is not allowed.
     #[error(transparent)]
     Protected(#[from] ProtectError),
@@ -106,18 +112,96 @@ impl Engine {
 
     /// Makes a sandbox and waits until its agent serves.
     pub async fn create(&self, mut spec: Spec) -> Result<Sandbox, EngineError> {
+        let (driver, unenforced) = self.check(&mut spec)?;
+        let image = self.resolve(&spec.image)?;
+        let (lease, id) = (image.lease()?, new_id());
+        let machine = driver.create(&id, &spec, &image).await?;
+        Self::greet(id, spec, image, lease, machine, unenforced).await
+    }
+
+    /// Makes a sandbox that outlives this engine, with an id (letters and digits) that nobody else has, from an image that
+    /// was [resolved](Self::resolve) for it. `volumes` are mounts out of the engine's own folders. Dropping it does not
+    /// destroy it.
+    pub async fn create_lasting(
+        &self,
+        id: String,
+        mut spec: Spec,
+        image: Image,
+        volumes: Vec<Bind>,
+    ) -> Result<Sandbox, EngineError> {
+        if id.is_empty() || id.len() > MAX_ID || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(EngineError::BadId(id.escape_debug().take(100).collect()));
+        }
+        let (driver, unenforced) = self.check(&mut spec)?;
+        // Not before the check: those folders are protected from everybody else.
+        spec.mounts.extend(volumes);
+        let lease = image.lease()?;
+        let machine = driver.create_lasting(&id, &spec, &image).await?;
+        Self::greet(id, spec, image, lease, machine, unenforced).await
+    }
+
+    /// Takes over the lasting sandboxes of an engine that is gone. Each becomes a [`Sandbox`] again with
+    /// [`Self::take_over`], or can be [destroyed](crate::Machine::destroy).
+    pub async fn adopt(&self) -> Result<Adoption, DriverError> {
+        let mut all = Adoption::default();
+        for driver in &self.drivers {
+            let adopted = driver.adopt().await?;
+            all.living.extend(adopted.living);
+            all.ended.extend(adopted.ended);
+        }
+        Ok(all)
+    }
+
+    /// An adopted sandbox, given what it was made of. Does not wait for its agent, which may be frozen: requests to it do.
+    pub async fn take_over(&self, adopted: Adopted, spec: Spec, image: Image) -> Result<Sandbox, EngineError> {
+        let driver = self.driver(spec.isolation)?;
+        let unenforced = driver.report().lacking(&driver.required()).into_iter().cloned().collect();
+        let lease = image.lease()?;
+        let Adopted { id, machine, age, .. } = adopted;
+        let agent = Agent::connect_later(machine.connect().await?);
+        let started = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
+        Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started))
+    }
+
+    /// Saves what was written in a lasting sandbox as an image, on top of the one it started from. It stands still while
+    /// that is copied. Should not be given up half-way: the sandbox stays frozen until the copy is finished nevertheless.
+    pub async fn snapshot(
+        &self,
+        sandbox: &Sandbox,
+        name: Option<&str>,
+        config: ImageConfig,
+    ) -> Result<(Image, SnapshotReport), EngineError> {
+        let store = self.images()?;
+        let staging = store.snapshot_staging()?;
+        let target = staging.dir().map_err(|error| {
+            EngineError::Driver(DriverError::Failed { step: "take a snapshot".into(), detail: error.to_string() })
+        })?;
+        let report = sandbox.machine().snapshot(target).await?;
+        let image = store.commit_snapshot(staging, name, sandbox.image(), config, report.bytes)?;
+        Ok((image, report))
+    }
+
+    /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
+    fn check(&self, spec: &mut Spec) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
         spec.check()?;
         let driver = self.driver(spec.isolation)?;
-        driver.prepare(&spec);
-        self.check_mounts(&mut spec)?;
+        driver.prepare(spec);
+        self.check_mounts(spec)?;
         if spec.image.contains('/') {
             self.check_source(Path::new(&spec.image))?;
         }
-        let unenforced = check_features(&spec, &driver.report(), &driver.required())?;
-        let image = self.resolve(&spec.image)?;
-        let lease = image.lease()?;
-        let id = new_id();
-        let machine = driver.create(&id, &spec, &image).await?;
+        let unenforced = check_features(spec, &driver.report(), &driver.required())?;
+        Ok((driver, unenforced))
+    }
+
+    async fn greet(
+        id: String,
+        spec: Spec,
+        image: Image,
+        lease: Lease,
+        machine: Box<dyn Machine>,
+        unenforced: Vec<Capability>,
+    ) -> Result<Sandbox, EngineError> {
         let started = Instant::now();
         let agent = match machine.connect().await {
             Ok(stream) => Agent::connect(stream).await.map_err(EngineError::from),
@@ -130,40 +214,6 @@ impl Engine {
                 Err(error)
             }
         }
-    }
-
-    /// Shim.
-    pub async fn create_lasting(
-        &self,
-        id: String,
-        mut spec: Spec,
-        image: Image,
-        volumes: Vec<sloplet_policy::Bind>,
-    ) -> Result<Sandbox, EngineError> {
-        let driver = self.driver(spec.isolation)?;
-        let lease = image.lease()?;
-        spec.check()?;
-        spec.mounts.extend(volumes);
-        let machine = driver.create(&id, &spec, &image).await?;
-        let agent = Agent::connect(machine.connect().await?).await?;
-        Ok(Sandbox::new(id, spec, image, lease, machine, agent, Vec::new(), Instant::now()))
-    }
-
-    /// Shim.
-    pub async fn adopt(&self) -> Result<crate::driver::Adoption, DriverError> {
-        Ok(crate::driver::Adoption::default())
-    }
-
-    /// Shim.
-    pub async fn take_over(
-        &self,
-        adopted: crate::driver::Adopted,
-        spec: Spec,
-        image: Image,
-    ) -> Result<Sandbox, EngineError> {
-        let lease = image.lease()?;
-        let agent = Agent::connect(adopted.machine.connect().await?).await?;
-        Ok(Sandbox::new(adopted.id, spec, image, lease, adopted.machine, agent, Vec::new(), Instant::now()))
     }
 
     /// Finds an image. Whether the `host` image is still up to date takes some sixty looks at the host's files: once a

@@ -7,8 +7,8 @@
 //! - [`template`]: images that clients describe step by step.
 //! - [`places`]: where data and records are kept.
 //!
-//! # Limitations
-//! Sandboxes live as long as the engine that made them.
+//! Sandboxes live as long as the engine that made them, except lasting ones: [`Engine::create_lasting`], which a later
+//! engine finds with [`Engine::adopt`].
 //!
 //! # Tests
 //! The workspace's `tests/` run real sandboxes through this crate and through the binary, as root and as an ordinary
@@ -21,7 +21,10 @@ pub mod places;
 pub mod sandbox;
 pub mod template;
 
-pub use driver::{Driver, DriverError, End, Machine, Pending, Unsupported};
+pub use driver::{
+    Adopted, Adoption, Driver, DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Unsupported,
+    Usage,
+};
 pub use engine::{Engine, EngineError};
 pub use places::Places;
 pub use sandbox::{Command, Sandbox};

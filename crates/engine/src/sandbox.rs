@@ -43,7 +43,8 @@ impl Command {
     }
 }
 
-/// A running sandbox. Dropping it destroys it, too, but only [`Self::destroy`] tells when nothing is left.
+/// A running sandbox. Dropping it destroys it, too (unless it is made to last), but only [`Self::destroy`] tells when
+/// nothing is left.
 pub struct Sandbox {
     id: String,
     spec: Spec,
@@ -79,6 +80,11 @@ impl Sandbox {
     /// What it was asked to be.
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// Changes what its commands are given; the machine stays what it is.
+    pub(crate) fn with_spec(self, spec: Spec) -> Self {
+        Self { spec, ..self }
     }
 
     /// What it started from.
@@ -135,6 +141,11 @@ impl Sandbox {
     /// Freezes or thaws all its processes.
     pub async fn pause(&self, frozen: bool) -> Result<(), DriverError> {
         self.machine.pause(frozen).await
+    }
+
+    /// Another connection to its agent, where the wall can; the greeting is not waited for.
+    pub async fn reconnect(&self) -> Result<Agent, DriverError> {
+        Ok(Agent::connect_later(self.machine.connect().await?))
     }
 
     /// Kills everything in it and removes all that it held on the host.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ImageError;
 
-/// An image ready to be mounted.
+/// An image ready to be mounted. It can be written down, for a sandbox that outlives its engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Image {
@@ -70,7 +70,7 @@ pub struct Lease {
 impl Image {
     /// Keeps the layers from being removed as long as the lease lives. Costs one open and one flock per layer.
     ///
-    /// Sandboxes that outlive their engine are protected by handing their layers to [`crate::Store::gc_keeping`].
+    /// For sandboxes that outlive their engine, their spawner holds the same locks.
     pub fn lease(&self) -> Result<Lease, ImageError> {
         let mut locks = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {

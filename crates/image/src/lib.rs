@@ -17,6 +17,7 @@
 //! - `import`: directory, tar, OCI layout, docker-save (`tree`, `oci`, `xz`); `pull`: registries; `base`: the base image.
 //! - `unpack`, with `tarstream`, `decompress`, `beneath`: the hardened way from a hostile archive to a directory.
 //! - `guard`: what is refused in the merged tree. `limits`: caps against bombs. `skeleton`: the lowest layer.
+//! - `snapshot`: what a sandbox has written, as an image.
 //! - `host`, [`host_allowlist`]: the `host` image and what of the host it shows.
 //!
 //! # Limitations
@@ -50,6 +51,7 @@ mod oci;
 mod pull;
 mod record;
 mod skeleton;
+mod snapshot;
 mod staging;
 mod store;
 mod tarstream;
@@ -63,4 +65,5 @@ pub use image::{HostBind, Image, ImageConfig, Lease, Progress, ProgressFn, silen
 pub use limits::{LimitExceeded, Limits};
 pub use oci::Platform;
 pub use pull::{Credentials, PullOptions};
+pub use snapshot::SnapshotStaging;
 pub use store::{Collected, Store};

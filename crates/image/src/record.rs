@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ImageError;
-use crate::image::ImageConfig;
+use crate::image::{HostBind, ImageConfig};
 use crate::staging::Staging;
 
 /// Bumped when older records can no longer be used.
@@ -22,6 +22,9 @@ pub(crate) struct Record {
     pub(crate) digest: String,
     /// Names of directories in `layers/`, top first.
     pub(crate) layers: Vec<String>,
+    /// For snapshots of what was made of the host: the host's folders that belong to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) binds: Vec<HostBind>,
     pub(crate) config: ImageConfig,
     pub(crate) size_bytes: u64,
     pub(crate) created: u64,
@@ -46,6 +49,7 @@ impl Record {
             name,
             digest,
             layers,
+            binds: Vec::new(),
             config,
             size_bytes: 0,
             created: created.map_or(0, |d| d.as_secs()),

@@ -3,6 +3,7 @@
 //! ```text
 //! <data>/images/             0700: layers hold setuid files of whoever made the image
 //!   layers/<sha256>/         one unpacked layer, never changed again
+//!   layers/snapshot-<id>/    what a sandbox had written
 //!   layers/host-<key>/       the prepared layer of `host`; layers/skeleton-<n>/ the lowest of all others
 //!   info/<sha256>.json       what is remembered of a layer
 //!   names/<name>.json        stored images         paths/<sha256 of path>.json   images imported on the fly
@@ -291,7 +292,10 @@ impl Store {
 
     /// A record as an image, its layers checked to be there.
     pub(crate) fn image(&self, record: Record) -> Result<Image, ImageError> {
-        self.prepared_layer(skeleton::NAME, skeleton::build)?;
+        let of_host = !record.binds.is_empty();
+        if !of_host {
+            self.prepared_layer(skeleton::NAME, skeleton::build)?;
+        }
         let mut layers = Vec::with_capacity(record.layers.len() + 1);
         for layer in record.layers {
             let path = self.layers_dir().join(&layer);
@@ -300,12 +304,15 @@ impl Store {
             }
             layers.push(path);
         }
-        layers.push(self.layers_dir().join(skeleton::NAME));
+        // The prepared layer of `host` has everything that the skeleton has.
+        if !of_host {
+            layers.push(self.layers_dir().join(skeleton::NAME));
+        }
         Ok(Image {
             name: record.name,
             digest: record.digest,
             layers,
-            binds: Vec::new(),
+            binds: record.binds,
             config: record.config,
             size_bytes: record.size_bytes,
             created: record.created,
@@ -333,7 +340,7 @@ impl Store {
         Ok(records)
     }
 
-    fn unknown(&self, name: &str) -> ImageError {
+    pub(crate) fn unknown(&self, name: &str) -> ImageError {
         let mut known = vec!["host".to_owned()];
         known.extend(self.records(&self.names_dir()).unwrap_or_default().into_iter().map(|r| r.name));
         known[1..].sort();

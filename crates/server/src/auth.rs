@@ -170,6 +170,12 @@ pub fn same_secret(given: &str, right: &str) -> bool {
     given.as_bytes().ct_eq(right.as_bytes()).into()
 }
 
+/// What only those can make who know the secret: an HMAC in hexadecimal digits.
+pub fn signature(secret: &str, text: &str) -> String {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
+    ring::hmac::sign(&key, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Marks requests that came over the Unix socket from this server's own user.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnUser;

@@ -1,5 +1,7 @@
 //! One listener for everything: looks at a request and says whose it is.
 
+use std::time::Instant;
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -37,6 +39,7 @@ impl Gate {
         let guarded = Router::new()
             .merge(e2b::control::router())
             .nest("/v1", v1::router())
+            .route("/metrics", routing::get(metrics::serve))
             .route_layer(middleware::from_fn_with_state(app.clone(), auth::require_key));
         let control = Router::new()
             .merge(guarded)
@@ -44,7 +47,6 @@ impl Gate {
             .merge(v1::open_router())
             .merge(preview::router())
             .route("/health", routing::get(|| async { StatusCode::NO_CONTENT }))
-            .route("/metrics", routing::get(metrics::serve))
             .fallback(|| async { ApiError::not_found("no such path: see /v1/openapi.json") })
             .method_not_allowed_fallback(|| async {
                 ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not know that method")
@@ -58,10 +60,15 @@ impl Gate {
 
     /// Answers a request.
     pub async fn answer(&self, request: Request<Body>) -> Response {
-        match whose(&self.app, &request) {
+        let asked = Instant::now();
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let response = match whose(&self.app, &request) {
             Whose::Control => self.control.clone().oneshot(request).await.into_response(),
             Whose::Sandbox { id, port } => self.for_sandbox(id, port, request).await,
-        }
+        };
+        self.app.metrics().answered(response.status(), asked.elapsed());
+        tracing::debug!(%method, path, status = response.status().as_u16(), us = asked.elapsed().as_micros(), "answered");
+        response
     }
 
     async fn for_sandbox(&self, id: String, port: u16, mut request: Request<Body>) -> Response {

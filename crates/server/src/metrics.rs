@@ -1,10 +1,151 @@
 //! Counters for Prometheus.
 
-/// What is counted.
-#[derive(Debug, Default)]
-pub struct Metrics {}
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// Answers Prometheus.
-pub async fn serve() -> &'static str {
-    ""
+use axum::extract::State as Extract;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sloplet_engine::driver::Usage;
+use sloplet_engine::life::{Record, State};
+
+use crate::app::App;
+use crate::auth::{Access, Scope};
+use crate::error::ApiError;
+
+/// Upper bounds of the request times that are counted, in seconds.
+const BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0];
+
+const STATES: [State; 5] = [State::Creating, State::Running, State::Paused, State::Stopped, State::Failed];
+
+/// What is counted.
+#[derive(Debug)]
+pub struct Metrics {
+    started: Instant,
+    /// By the first digit of the status.
+    answers: [AtomicU64; 6],
+    within: [AtomicU64; BUCKETS.len()],
+    answered: AtomicU64,
+    answer_us: AtomicU64,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            answers: Default::default(),
+            within: Default::default(),
+            answered: AtomicU64::new(0),
+            answer_us: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Metrics {
+    /// A request was answered; streams may go on.
+    pub fn answered(&self, status: StatusCode, after: Duration) {
+        let class = usize::from(status.as_u16() / 100).min(5);
+        self.answers[class].fetch_add(1, Ordering::Relaxed);
+        for (bound, count) in BUCKETS.iter().zip(&self.within) {
+            if after.as_secs_f64() <= *bound {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.answer_us.fetch_add(after.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    fn write(&self, out: &mut Page, records: &[Record], usage: &[(Record, Usage)]) {
+        let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        out.family("sloplet_up_seconds", "gauge", "How long the server has been up.");
+        out.sample("sloplet_up_seconds", "", self.started.elapsed().as_secs_f64());
+        out.family("sloplet_http_responses_total", "counter", "Answered requests by class of status.");
+        for class in 1..6 {
+            let label = format!("class=\"{class}xx\"");
+            out.sample("sloplet_http_responses_total", &label, count(&self.answers[class]) as f64);
+        }
+        let name = "sloplet_http_response_seconds";
+        out.family(name, "histogram", "Time until a request was answered.");
+        for (bound, within) in BUCKETS.iter().zip(&self.within) {
+            out.sample(&format!("{name}_bucket"), &format!("le=\"{bound}\""), count(within) as f64);
+        }
+        out.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count(&self.answered) as f64);
+        out.sample(&format!("{name}_sum"), "", count(&self.answer_us) as f64 / 1e6);
+        out.sample(&format!("{name}_count"), "", count(&self.answered) as f64);
+        out.family("sloplet_sandboxes", "gauge", "Sandboxes by state.");
+        for state in STATES {
+            let number = records.iter().filter(|record| record.state == state).count();
+            out.sample("sloplet_sandboxes", &format!("state=\"{}\"", state.name()), number as f64);
+        }
+        let figures: [Figure; 6] = [
+            ("sloplet_sandbox_cpu_seconds_total", "counter", "Processor time.", |usage| usage.cpu_us as f64 / 1e6),
+            ("sloplet_sandbox_memory_bytes", "gauge", "Memory in use.", |usage| usage.memory as f64),
+            ("sloplet_sandbox_memory_peak_bytes", "gauge", "Most memory ever.", |usage| usage.memory_peak as f64),
+            ("sloplet_sandbox_pids", "gauge", "Processes and threads.", |usage| usage.pids as f64),
+            ("sloplet_sandbox_disk_bytes", "gauge", "Bytes written that are still there.", |usage| {
+                usage.disk_used as f64
+            }),
+            ("sloplet_sandbox_disk_limit_bytes", "gauge", "Bytes it may write.", |usage| usage.disk_total as f64),
+        ];
+        for (name, kind, help, figure) in figures {
+            out.family(name, kind, help);
+            for (record, usage) in usage {
+                out.sample(name, &format!("sandbox=\"{}\"", record.id), figure(usage));
+            }
+        }
+    }
+}
+
+type Figure = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
+
+/// Prometheus' text format.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing into a string cannot fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: f64) {
+        let _ = match labels {
+            "" => writeln!(self.0, "{name} {value}"),
+            labels => writeln!(self.0, "{name}{{{labels}}} {value}"),
+        };
+    }
+}
+
+/// Answers Prometheus. It tells of everybody's sandboxes, so that takes an administrator's key.
+pub async fn serve(Extract(app): Extract<App>, access: Access) -> Result<Response, ApiError> {
+    access.require(Scope::Admin)?;
+    let usage = app.sandboxes().usage_of_all().await;
+    let mut page = Page::default();
+    app.metrics().write(&mut page, &app.sandboxes().all(), &usage);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page.0).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_every_bucket_and_counts_answers_once() {
+        let metrics = Metrics::default();
+        metrics.answered(StatusCode::OK, Duration::from_millis(2));
+        metrics.answered(StatusCode::NOT_FOUND, Duration::from_secs(60));
+        let mut page = Page::default();
+        metrics.write(&mut page, &[], &[]);
+        for line in [
+            "sloplet_http_responses_total{class=\"2xx\"} 1",
+            "sloplet_http_responses_total{class=\"4xx\"} 1",
+            "sloplet_http_response_seconds_bucket{le=\"0.001\"} 0",
+            "sloplet_http_response_seconds_bucket{le=\"0.0025\"} 1",
+            "sloplet_http_response_seconds_bucket{le=\"+Inf\"} 2",
+            "sloplet_sandboxes{state=\"running\"} 0",
+        ] {
+            assert!(page.0.lines().any(|written| written == line), "{line}\n{}", page.0);
+        }
+    }
 }

@@ -183,6 +183,10 @@ pub struct Serve {
     #[arg(long)]
     pub domain: Option<String>,
 
+    /// Keep machines ready: IMAGE=NUMBER, of the usual size. Can be repeated.
+    #[arg(long, value_name = "IMAGE=NUMBER", value_parser = parse_warm)]
+    pub warm: Vec<(String, usize)>,
+
     /// Destroy all sandboxes when the server is asked to end, instead of leaving them for the next one.
     #[arg(long)]
     pub destroy_on_exit: bool,
@@ -190,6 +194,12 @@ pub struct Serve {
     /// Log as JSON.
     #[arg(long)]
     pub log_json: bool,
+}
+
+fn parse_warm(text: &str) -> Result<(String, usize), String> {
+    let form = || format!("'{text}' is not of the form IMAGE=NUMBER, like host=4");
+    let (image, count) = text.split_once('=').ok_or_else(form)?;
+    Ok((image.to_owned(), count.parse().map_err(|_| form())?))
 }
 
 /// `sloplet image`

@@ -1,21 +1,32 @@
-//! The engine's end: starting a spawner and talking to it.
+//! The engine's end: starting a spawner, or finding one that has outlived its engine, and talking to it.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::net::SocketType;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
+use crate::door;
 use crate::launcher::{Launcher, Process};
 use crate::plan::Plan;
-use crate::protocol::{Command, Problem, Report, Setup, receive, send};
+use crate::protocol::{Command, Living, Order, Problem, Report, Setup, Standing, receive, send};
+pub use crate::protocol::{Gone, Overdue, Saved, Usage};
 
-/// A running spawner. When the last handle is dropped, it destroys its tied sandboxes and ends.
+/// How long a spawner may take to tell what it has.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a spawner that has closed the conversation may take to end.
+const LAST_BREATH: Duration = Duration::from_secs(2);
+
+/// A running spawner. When the last handle is dropped, it destroys the sandboxes that are not made to last, and ends if
+/// it has no others.
 #[derive(Debug, Clone)]
 pub struct Spawner(Arc<Inner>);
 
@@ -24,7 +35,8 @@ struct Inner {
     socket: Arc<UnixStream>,
     state: Arc<Mutex<State>>,
     listener: AbortHandle,
-    process: Mutex<Process>,
+    run_dir: PathBuf,
+    lasting: bool,
 }
 
 impl Drop for Inner {
@@ -36,11 +48,23 @@ impl Drop for Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    creating: HashMap<String, oneshot::Sender<Result<Created, Problem>>>,
-    pausing: HashMap<String, oneshot::Sender<Result<(), Problem>>>,
-    gone: HashMap<String, oneshot::Sender<Gone>>,
+    tickets: u64,
+    waiting: HashMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
+    fates: HashMap<String, watch::Sender<Fate>>,
+    /// What it said of itself.
+    standing: Option<Standing>,
+    /// The process, if it was started here.
+    process: Option<Process>,
     /// Set when the conversation is over.
     ended: Option<Problem>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Created(Created),
+    Done,
+    Used(Usage),
+    Saved(Saved),
 }
 
 /// A sandbox's first process.
@@ -50,17 +74,35 @@ pub struct Created {
     pub pid: i32,
     /// Names it even after its pid is reused.
     pub pidfd: OwnedFd,
-    /// Resolves when nothing is left of the sandbox.
-    pub gone: oneshot::Receiver<Gone>,
+    /// What becomes of it.
+    pub fate: watch::Receiver<Fate>,
 }
 
-/// The end of a sandbox.
+/// What has become of a sandbox. If the sender is gone before the sandbox, so is the spawner, or it has a newer engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone {
-    /// Processes that the kernel killed for want of memory during its life.
-    pub oom_kills: u64,
-    /// It was killed because its life was over.
-    pub timed_out: bool,
+pub enum Fate {
+    /// It lives.
+    Living {
+        /// All its processes stand still.
+        frozen: bool,
+        /// Because its time was over.
+        overdue: bool,
+    },
+    /// Nothing is left of it.
+    Gone(Gone),
+}
+
+/// A spawner that has outlived its engine.
+#[derive(Debug)]
+pub struct Found {
+    /// To talk to it.
+    pub spawner: Spawner,
+    /// What it is.
+    pub standing: Standing,
+    /// Its sandboxes.
+    pub living: Vec<(Living, watch::Receiver<Fate>)>,
+    /// Those that ended while nobody listened.
+    pub gone: Vec<(String, Gone)>,
 }
 
 impl Spawner {
@@ -70,31 +112,57 @@ impl Spawner {
         let (ours, process) = launcher.launch()?;
         rustix::io::ioctl_fionbio(&ours, true).map_err(|error| Problem::new(step, error))?;
         send(&ours, setup, &[]).map_err(|error| Problem::new(step, error))?;
-        // Tokio knows no packet sockets; as a stream socket it only waits for readiness, the packets are ours.
-        let socket = UnixStream::from_std(ours.into()).map_err(|error| Problem::new(step, error))?;
-        let socket = Arc::new(socket);
-        let state = Arc::new(Mutex::new(State::default()));
-        let listener = tokio::spawn(listen(socket.clone(), state.clone())).abort_handle();
-        Ok(Self(Arc::new(Inner { socket, state, listener, process: Mutex::new(process) })))
+        let socket = as_stream(ours).map_err(|error| Problem::new(step, error))?;
+        let state = State { process: Some(process), ..State::default() };
+        Ok(Self::talk(socket, state, Path::new(&setup.run_dir), setup.lasting))
     }
 
-    /// Ends the conversation and waits until the spawner has cleaned up after itself. Blocks the thread: meant for the
-    /// end of a program, when nothing else is left to do.
+    /// Takes over a spawner that has outlived its engine; whoever talks to it now is cut off. `None` if it has just
+    /// ended.
+    pub async fn find(run_dir: &Path, owner: &str) -> Result<Option<Found>, Problem> {
+        let step = format!("talk to the spawner {owner}");
+        let Ok(ours) = door::knock(&run_dir.join(owner), door::CONTROL, SocketType::SEQPACKET) else {
+            return Ok(None);
+        };
+        let socket = as_stream(ours).map_err(|error| Problem::new(&step, error))?;
+        let told = tokio::time::timeout(PATIENCE, take_stock(&socket)).await;
+        let told = told.map_err(|_| Problem::plain(&step, "it does not answer"))?;
+        let Ok(Some((standing, living, gone))) = told else { return Ok(None) };
+        let mut state = State { standing: Some(standing.clone()), ..State::default() };
+        let living = living.into_iter().map(|living| {
+            let fate = state.expect(&living.id, Fate::Living { frozen: living.frozen, overdue: false });
+            (living, fate)
+        });
+        let living = living.collect();
+        let spawner = Self::talk(socket, state, run_dir, true);
+        Ok(Some(Found { spawner, standing, living, gone }))
+    }
+
+    fn talk(socket: UnixStream, state: State, run_dir: &Path, lasting: bool) -> Self {
+        let (socket, state) = (Arc::new(socket), Arc::new(Mutex::new(state)));
+        let listener = tokio::spawn(listen(socket.clone(), state.clone())).abort_handle();
+        Self(Arc::new(Inner { socket, state, listener, run_dir: run_dir.to_owned(), lasting }))
+    }
+
+    /// Ends the conversation and waits until the spawner has cleaned up after itself, unless it is made to last. Blocks
+    /// the thread: meant for the end of a program, when nothing else is left to do.
     pub fn shut_down(self) {
         if let Some(inner) = Arc::into_inner(self.0) {
             // The aborted listener lets go of the socket only when it is polled again, which may be never: shut it.
             let _ = rustix::net::shutdown(&*inner.socket, rustix::net::Shutdown::Both);
-            inner.process.lock().unwrap_or_else(PoisonError::into_inner).wait();
+            let process = inner.state.lock().unwrap_or_else(PoisonError::into_inner).process.take();
+            if let Some(mut process) = process.filter(|_| !inner.lasting) {
+                process.wait();
+            }
         }
     }
 
-    /// Makes a sandbox; `fds` are the agent's end of the stream and, if it outlives the spawner, a listening socket.
+    /// Makes a sandbox; `fds` are the agent's end of the stream and perhaps a disk.
     pub async fn create(&self, id: &str, plan: Plan, fds: &[OwnedFd]) -> Result<Created, Problem> {
-        let (sender, receiver) = oneshot::channel();
-        self.0.with_state(|state| state.creating.insert(id.to_owned(), sender))?;
-        let command = Command::Create { id: id.to_owned(), plan: Box::new(plan) };
-        self.0.send(&command, fds).await?;
-        receiver.await.unwrap_or_else(|_| Err(self.0.why_ended()))
+        match self.ask(Command::Create { id: id.to_owned(), plan: Box::new(plan) }, fds).await? {
+            Answer::Created(created) => Ok(created),
+            _ => Err(lost("it gave a wrong answer")),
+        }
     }
 
     /// Whether it can make no more sandboxes.
@@ -102,26 +170,71 @@ impl Spawner {
         self.0.with_state(|_| ()).is_err()
     }
 
-    /// Kills everything in a sandbox; the `gone` of its [`Created`] tells when it is done.
+    /// Kills everything in a sandbox; its fate tells when it is done.
     pub async fn destroy(&self, id: &str) -> Result<(), Problem> {
-        self.0.send(&Command::Destroy { id: id.to_owned() }, &[]).await
+        self.0.send(&Order { ticket: 0, command: Command::Destroy { id: id.to_owned() } }, &[]).await
     }
 
     /// Kills everything in a sandbox and waits until nothing is left of it.
-    pub async fn finish(&self, id: &str, gone: &mut oneshot::Receiver<Gone>) -> Result<Gone, Problem> {
+    pub async fn finish(&self, id: &str, fate: &mut watch::Receiver<Fate>) -> Result<Gone, Problem> {
         // It may be over already, and so may be the spawner that has told so: its last word counts.
         let asked = self.destroy(id).await;
-        match gone.await {
-            Ok(gone) => Ok(gone),
-            Err(_) => Err(asked.err().unwrap_or_else(|| lost("it died: 'sloplet gc' cleans up"))),
+        match fate.wait_for(|fate| matches!(fate, Fate::Gone(_))).await.map(|fate| *fate) {
+            Ok(Fate::Gone(gone)) => Ok(gone),
+            _ => Err(asked.err().unwrap_or_else(|| lost("it died: 'sloplet gc' cleans up"))),
         }
     }
 
     /// Freezes or thaws a sandbox.
     pub async fn pause(&self, id: &str, frozen: bool) -> Result<(), Problem> {
+        self.ask(Command::Pause { id: id.to_owned(), frozen }, &[]).await.map(drop)
+    }
+
+    /// Replaces a sandbox's deadline, counted from now; without one, it has none.
+    pub async fn set_deadline(&self, id: &str, after: Option<Duration>, overdue: Overdue) -> Result<(), Problem> {
+        let after_ms = after.map(|after| after.as_millis().try_into().unwrap_or(u64::MAX));
+        self.ask(Command::SetDeadline { id: id.to_owned(), after_ms, overdue }, &[]).await.map(drop)
+    }
+
+    /// What a sandbox uses.
+    pub async fn usage(&self, id: &str) -> Result<Usage, Problem> {
+        match self.ask(Command::Usage { id: id.to_owned() }, &[]).await? {
+            Answer::Used(usage) => Ok(usage),
+            _ => Err(lost("it gave a wrong answer")),
+        }
+    }
+
+    /// Copies what a lasting sandbox has written to an empty folder, as the upper folder of an overlay.
+    pub async fn snapshot(&self, id: &str, target: OwnedFd) -> Result<Saved, Problem> {
+        match self.ask(Command::Snapshot { id: id.to_owned() }, &[target]).await? {
+            Answer::Saved(saved) => Ok(saved),
+            _ => Err(lost("it gave a wrong answer")),
+        }
+    }
+
+    /// Has it make no more sandboxes, and end with the last.
+    pub async fn retire(&self) -> Result<(), Problem> {
+        self.ask(Command::Retire, &[]).await.map(drop)
+    }
+
+    /// Another connection to the agent of a lasting sandbox. Does not wait for the agent, which may be frozen.
+    pub fn connect(&self, id: &str) -> Result<UnixStream, Problem> {
+        let step = "connect to the agent";
+        let owner = self.0.with_state(|state| state.standing.as_ref().map(|standing| standing.owner.clone()))?;
+        let owner = owner.ok_or_else(|| Problem::plain(step, "its spawner is not ready"))?;
+        let stream = door::knock(&self.0.run_dir.join(owner), &door::of_agent(id), SocketType::STREAM);
+        let stream = stream.map_err(|error| Problem::new(step, error))?;
+        as_stream(stream).map_err(|error| Problem::new(step, error))
+    }
+
+    async fn ask(&self, command: Command, fds: &[OwnedFd]) -> Result<Answer, Problem> {
         let (sender, receiver) = oneshot::channel();
-        self.0.with_state(|state| state.pausing.insert(id.to_owned(), sender))?;
-        self.0.send(&Command::Pause { id: id.to_owned(), frozen }, &[]).await?;
+        let ticket = self.0.with_state(|state| {
+            state.tickets += 1;
+            state.waiting.insert(state.tickets, sender);
+            state.tickets
+        })?;
+        self.0.send(&Order { ticket, command }, fds).await?;
         receiver.await.unwrap_or_else(|_| Err(self.0.why_ended()))
     }
 }
@@ -140,9 +253,9 @@ impl Inner {
         state.ended.clone().unwrap_or_else(|| lost("it did not answer"))
     }
 
-    async fn send(&self, command: &Command, fds: &[OwnedFd]) -> Result<(), Problem> {
+    async fn send(&self, order: &Order, fds: &[OwnedFd]) -> Result<(), Problem> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        let sent = self.socket.async_io(Interest::WRITABLE, || send(&*self.socket, command, &fds)).await;
+        let sent = self.socket.async_io(Interest::WRITABLE, || send(&*self.socket, order, &fds)).await;
         let Err(error) = sent else { return Ok(()) };
         // It is gone; what it said last, which tells why, is perhaps still on its way to the listener.
         for _ in 0..100 {
@@ -154,62 +267,105 @@ impl Inner {
 }
 
 impl State {
+    fn expect(&mut self, id: &str, fate: Fate) -> watch::Receiver<Fate> {
+        let (sender, receiver) = watch::channel(fate);
+        self.fates.insert(id.to_owned(), sender);
+        receiver
+    }
+
+    fn answer(&mut self, ticket: u64, answer: Result<Answer, Problem>) {
+        if let Some(waiting) = self.waiting.remove(&ticket) {
+            let _ = waiting.send(answer);
+        }
+    }
+
     fn handle(&mut self, report: Report, fds: Vec<OwnedFd>) {
-        let state = self;
         match report {
-            Report::Ready => {}
+            Report::Ready(standing) => self.standing = Some(standing),
             Report::Unable(problem) => {
-                state.ended = Some(problem);
-                state.end();
+                self.ended = Some(problem);
+                self.end();
             }
-            Report::Created { id, pid } => {
-                if let (Some(waiting), Some(pidfd)) = (state.creating.remove(&id), fds.into_iter().next()) {
-                    let (sender, gone) = oneshot::channel();
-                    state.gone.insert(id, sender);
-                    let _ = waiting.send(Ok(Created { pid, pidfd, gone }));
+            Report::Created { ticket, id, pid } => {
+                let fate = self.expect(&id, Fate::Living { frozen: false, overdue: false });
+                if let Some(pidfd) = fds.into_iter().next() {
+                    self.answer(ticket, Ok(Answer::Created(Created { pid, pidfd, fate })));
                 }
             }
-            Report::Failed { id, problem } => {
-                if let Some(waiting) = state.creating.remove(&id) {
-                    let _ = waiting.send(Err(problem));
+            Report::Done { ticket } => self.answer(ticket, Ok(Answer::Done)),
+            Report::Refused { ticket, problem } => self.answer(ticket, Err(problem)),
+            Report::Used { ticket, usage } => self.answer(ticket, Ok(Answer::Used(usage))),
+            Report::Saved { ticket, saved } => self.answer(ticket, Ok(Answer::Saved(saved))),
+            Report::Frozen { id, frozen, overdue } => {
+                if let Some(fate) = self.fates.get(&id) {
+                    fate.send_replace(Fate::Living { frozen, overdue });
                 }
             }
-            Report::Gone { id, oom_kills, timed_out } => {
-                if let Some(waiting) = state.gone.remove(&id) {
-                    let _ = waiting.send(Gone { oom_kills, timed_out });
+            Report::Gone { id, end } => {
+                if let Some(fate) = self.fates.remove(&id) {
+                    fate.send_replace(Fate::Gone(end));
                 }
             }
-            Report::Paused { id, problem } => {
-                if let Some(waiting) = state.pausing.remove(&id) {
-                    let _ = waiting.send(problem.map_or(Ok(()), Err));
-                }
-            }
+            // Said only to those who have just come.
+            Report::Living(_) => {}
         }
     }
 
     /// Everybody who still waits learns that there will be no answer.
     fn end(&mut self) {
         self.ended.get_or_insert_with(|| lost("it ended"));
-        self.creating.clear();
-        self.pausing.clear();
-        self.gone.clear();
+        self.waiting.clear();
+        self.fates.clear();
     }
 }
 
+/// Tokio knows no packet sockets; as a stream socket it only waits for readiness, the packets are ours.
+fn as_stream(socket: OwnedFd) -> std::io::Result<UnixStream> {
+    UnixStream::from_std(socket.into())
+}
+
+type Stock = (Standing, Vec<Living>, Vec<(String, Gone)>);
+
+/// Hears what a spawner has to tell first.
+async fn take_stock(socket: &UnixStream) -> std::io::Result<Option<Stock>> {
+    let next = || socket.async_io(Interest::READABLE, || receive::<Report>(socket));
+    let Some((Report::Ready(standing), _)) = next().await? else { return Ok(None) };
+    let (mut living, mut gone) = (Vec::new(), Vec::new());
+    for _ in 0..u64::from(standing.living) + u64::from(standing.unheard) {
+        match next().await? {
+            Some((Report::Living(sandbox), _)) => living.push(sandbox),
+            Some((Report::Gone { id, end }, _)) => gone.push((id, end)),
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some((standing, living, gone)))
+}
+
 async fn listen(socket: Arc<UnixStream>, state: Arc<Mutex<State>>) {
-    loop {
+    let process = loop {
         let received = socket.async_io(Interest::READABLE, || receive::<Report>(&*socket)).await;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         match received {
             Ok(Some((report, fds))) => state.handle(report, fds),
             // A spawner that ended without having read everything resets the connection; the kernel tells that once, and
-            // before what the spawner said last.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-            Ok(None) | Err(_) => return state.end(),
+            // before what the spawner said last. A spawner of another build may say what is not understood here.
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::InvalidData) => {}
+            Ok(None) | Err(_) => {
+                state.end();
+                break state.process.take();
+            }
         }
+    };
+    // The process is about to end: nobody else will ask for its exit status.
+    let Some(mut process) = process else { return };
+    for _ in 0..LAST_BREATH.as_millis() / 10 {
+        if process.has_ended() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 fn lost(detail: &str) -> Problem {
-    Problem { step: "talk to the spawner".into(), detail: detail.into(), errno: 0 }
+    Problem::plain("talk to the spawner", detail)
 }

@@ -41,6 +41,11 @@ impl Launcher {
         *self.forked.lock().unwrap_or_else(PoisonError::into_inner) = Some(forked);
     }
 
+    /// Which build its spawners are.
+    pub fn build(&self) -> String {
+        crate::build::of(&self.program)
+    }
+
     /// A new spawner, waiting for its set-up.
     pub(crate) fn launch(&self) -> Result<(OwnedFd, Process), Problem> {
         if let Some(forked) = self.forked.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -107,6 +112,17 @@ pub(crate) enum Process {
 }
 
 impl Process {
+    /// Whether it has ended; its exit status is asked for, so that nothing is left of it.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        match self {
+            Self::Program(child) => !matches!(child.try_wait(), Ok(None)),
+            Self::Forked(pidfd) => {
+                let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+                !matches!(waitid(WaitId::PidFd(pidfd.as_fd()), options), Ok(None))
+            }
+        }
+    }
+
     pub(crate) fn wait(&mut self) {
         match self {
             Self::Program(child) => {

@@ -10,11 +10,15 @@
 //! - [`protocol`], [`plan`]: what is said.
 //!
 //! In the spawner:
-//! - [`server`]: its loop. [`owner`]: its record on the host, and [`owner::collect`], the clean-up after dead ones.
+//! - [`server`]: its loop. [`conversation`]: its talk with the engine. [`sandbox`]: what it knows of a sandbox.
+//! - [`door`]: where the next engine finds it and its agents. [`build`]: which build it is.
+//! - [`copier`]: saving what a sandbox has written.
+//! - [`owner`]: its record on the host, and [`owner::collect`], the clean-up after dead ones.
 //! - [`stage`]: its own namespaces, with templates. [`network`]: network namespaces. [`idmap`]: id mappings.
 //! - [`lease`]: user id ranges. [`cgroup`]: control groups.
 //!
 //! In the child:
+//! - [`child`]: its way to an agent.
 //! - [`container`]: the walls of a sandbox with a root of its own, one file for each part.
 //! - [`process`]: the walls of a confined process tree.
 //! - [`privileges`]: capabilities, Landlock, seccomp: the last steps before hostile code may run.
@@ -22,8 +26,13 @@
 //! Limitations: x86_64 and aarch64 Linux ≥ 5.12. The child's set-up is tested as a whole, by the sandboxes in the
 //! workspace's `tests/`; cgroup detection, owners and leases have unit tests here.
 
+pub mod build;
 pub mod cgroup;
+pub mod child;
 pub mod container;
+pub mod conversation;
+pub mod copier;
+pub mod door;
 pub mod handle;
 pub mod idmap;
 pub mod launcher;
@@ -34,5 +43,6 @@ pub mod plan;
 pub mod privileges;
 pub mod process;
 pub mod protocol;
+pub mod sandbox;
 pub mod server;
 pub mod stage;

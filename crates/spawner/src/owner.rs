@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::cgroup::{self, Cgroups};
+use crate::door;
 use crate::lease;
 use crate::process;
 use crate::protocol::{During, Problem};
@@ -52,6 +53,11 @@ impl Owner {
         &self.run_dir
     }
 
+    /// Its folder.
+    pub fn dir(&self) -> PathBuf {
+        self.run_dir.join(&self.name)
+    }
+
     /// The name of its n-th control group.
     pub fn group_name(&self, number: u64) -> String {
         format!("{GROUP_PREFIX}{}-{number}", self.name)
@@ -60,7 +66,9 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let dir = self.run_dir.join(&self.name);
+        let dir = self.dir();
+        // First: nobody is to come in any more.
+        let _ = fs::remove_file(dir.join(door::CONTROL));
         release_bases(&dir);
         let _ = fs::remove_file(dir.join(LOCK));
         if fs::remove_dir(&dir).is_err() {
@@ -94,7 +102,12 @@ pub fn collect(run_dir: &Path) -> io::Result<Collected> {
         entries => entries?,
     };
     for entry in entries {
-        let dir = entry?.path();
+        let entry = entry?;
+        // The server's socket is there, too.
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let dir = entry.path();
         let Some(name) = dir.file_name().and_then(OsStr::to_str) else {
             continue;
         };
@@ -120,6 +133,17 @@ pub fn collect(run_dir: &Path) -> io::Result<Collected> {
         collected.owners += 1;
     }
     Ok(collected)
+}
+
+/// Names of living owners that the next engine can talk to.
+pub fn lasting(run_dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(run_dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let waits = |name: &String| run_dir.join(name).join(door::CONTROL).exists() && is_alive(run_dir, name);
+    Ok(names.filter(waits).collect())
 }
 
 /// Whether an owner of that name is alive.

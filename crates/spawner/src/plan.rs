@@ -12,9 +12,10 @@ pub struct Plan {
     /// Its walls.
     #[n(1)]
     pub wall: Wall,
-    /// Whether it dies with the spawner; else it serves later connections on a listening socket.
+    /// Whether it outlives the engine: then its agent also listens on a socket in its owner's folder. It never outlives
+    /// the spawner.
     #[n(2)]
-    pub tied: bool,
+    pub lasting: bool,
     /// Skip the bounds this host cannot enforce, because the user said so.
     #[n(3)]
     pub best_effort: bool,

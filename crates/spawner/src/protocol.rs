@@ -1,5 +1,6 @@
 //! What the engine and its spawner say to each other, over a `SOCK_SEQPACKET` socket: one CBOR message a packet,
-//! descriptors alongside. Both ends are the same build, so there are no versions here.
+//! descriptors alongside. The two ends are the same build, except where an engine adopts the spawner of an earlier one:
+//! so fields and variants keep their numbers and are only added.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -31,6 +32,10 @@ pub struct Setup {
     /// The only kind of wall that this spawner builds: containers need preparations that hosts may forbid.
     #[n(2)]
     pub walls: Walls,
+    /// Whether it stays when the engine goes, with the sandboxes that are made to last, and waits for the next engine on
+    /// a socket in its folder.
+    #[n(3)]
+    pub lasting: bool,
 }
 
 /// A kind of wall.
@@ -67,9 +72,20 @@ pub enum Privilege {
 
 /// Engine → spawner.
 #[derive(Debug, Encode, Decode)]
+pub struct Order {
+    /// Names the order in its answer.
+    #[n(0)]
+    pub ticket: u64,
+    /// What to do.
+    #[n(1)]
+    pub command: Command,
+}
+
+/// What can be ordered.
+#[derive(Debug, Encode, Decode)]
 pub enum Command {
-    /// With the agent's end of the stream, an ext4 image if what it writes goes to one, and a listening socket if the
-    /// sandbox outlives the spawner, in this order.
+    /// With the agent's end of the stream and, if what it writes goes to one, an ext4 image, in this order. `Created`
+    /// follows.
     #[n(0)]
     Create {
         /// Names the sandbox from now on.
@@ -79,14 +95,14 @@ pub enum Command {
         #[n(1)]
         plan: Box<Plan>,
     },
-    /// Kill everything in it; `Gone` follows.
+    /// Kill everything in it; `Gone` follows, and no other answer.
     #[n(1)]
     Destroy {
         /// Which.
         #[n(0)]
         id: String,
     },
-    /// Freeze or thaw all its processes; `Paused` follows.
+    /// Freeze or thaw all its processes.
     #[n(2)]
     Pause {
         /// Which.
@@ -96,60 +112,246 @@ pub enum Command {
         #[n(1)]
         frozen: bool,
     },
+    /// Replace its deadline.
+    #[n(3)]
+    SetDeadline {
+        /// Which.
+        #[n(0)]
+        id: String,
+        /// From now on; never if absent.
+        #[n(1)]
+        after_ms: Option<u64>,
+        /// What happens then.
+        #[n(2)]
+        overdue: Overdue,
+    },
+    /// Tell what it uses; `Used` follows.
+    #[n(4)]
+    Usage {
+        /// Which.
+        #[n(0)]
+        id: String,
+    },
+    /// Copy what it has written to the empty folder that comes along; `Saved` follows.
+    #[n(5)]
+    Snapshot {
+        /// Which.
+        #[n(0)]
+        id: String,
+    },
+    /// Make no more sandboxes, and end with the last.
+    #[n(6)]
+    Retire,
+}
+
+impl Command {
+    /// The sandbox that it is about.
+    pub fn id(&self) -> Option<&str> {
+        match self {
+            Self::Create { id, .. }
+            | Self::Destroy { id }
+            | Self::Pause { id, .. }
+            | Self::SetDeadline { id, .. }
+            | Self::Usage { id }
+            | Self::Snapshot { id } => Some(id),
+            Self::Retire => None,
+        }
+    }
+}
+
+/// What happens to a sandbox at its deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Overdue {
+    /// Everything in it is killed.
+    #[n(0)]
+    Destroy,
+    /// It is frozen, and has no deadline any more.
+    #[n(1)]
+    Freeze,
 }
 
 /// Spawner → engine.
 #[derive(Debug, Clone, Encode, Decode)]
 pub enum Report {
-    /// Set up; commands may follow (they may also be sent before).
+    /// Set up; orders may follow (they may also be sent before).
     #[n(0)]
-    Ready,
+    Ready(#[n(0)] Standing),
     /// The spawner cannot work here at all.
     #[n(1)]
     Unable(#[n(0)] Problem),
     /// The first process exists and builds its walls; the stream tells when it serves. With a pidfd.
     #[n(2)]
     Created {
-        /// Which.
+        /// Of the order.
         #[n(0)]
+        ticket: u64,
+        /// Which.
+        #[n(1)]
         id: String,
         /// Host pid of its PID 1.
-        #[n(1)]
+        #[n(2)]
         pid: i32,
     },
-    /// Nothing was made.
+    /// It was carried out.
     #[n(3)]
-    Failed {
-        /// Which.
+    Done {
+        /// Of the order.
         #[n(0)]
-        id: String,
+        ticket: u64,
+    },
+    /// It was not, and nothing is left of the attempt.
+    #[n(4)]
+    Refused {
+        /// Of the order.
+        #[n(0)]
+        ticket: u64,
         /// Why.
         #[n(1)]
         problem: Problem,
     },
     /// All its processes are dead and nothing of it is left on the host.
-    #[n(4)]
+    #[n(5)]
     Gone {
         /// Which.
         #[n(0)]
         id: String,
-        /// Processes that the kernel killed for want of memory during its life.
+        /// How it ended.
         #[n(1)]
-        oom_kills: u64,
-        /// It was killed because its life was over.
-        #[n(2)]
-        timed_out: bool,
+        end: Gone,
     },
-    /// `Pause` was carried out, or not.
-    #[n(5)]
-    Paused {
+    /// To an engine that adopts: a sandbox that lives.
+    #[n(6)]
+    Living(#[n(0)] Living),
+    /// It was frozen or thawed.
+    #[n(7)]
+    Frozen {
         /// Which.
         #[n(0)]
         id: String,
-        /// Why not.
+        /// Whether it is frozen now.
         #[n(1)]
-        problem: Option<Problem>,
+        frozen: bool,
+        /// By its deadline, not by an order.
+        #[n(2)]
+        overdue: bool,
     },
+    /// The answer to `Usage`.
+    #[n(8)]
+    Used {
+        /// Of the order.
+        #[n(0)]
+        ticket: u64,
+        /// The figures.
+        #[n(1)]
+        usage: Usage,
+    },
+    /// The answer to `Snapshot`.
+    #[n(9)]
+    Saved {
+        /// Of the order.
+        #[n(0)]
+        ticket: u64,
+        /// What was saved.
+        #[n(1)]
+        saved: Saved,
+    },
+}
+
+/// What a spawner is, and what it has to tell first.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Standing {
+    /// Its name as an owner.
+    #[n(0)]
+    pub owner: String,
+    /// Its program, see [`crate::build`].
+    #[n(1)]
+    pub build: String,
+    /// How its sandboxes' users map to users outside.
+    #[n(2)]
+    pub privilege: Privilege,
+    /// The walls it builds.
+    #[n(3)]
+    pub walls: Walls,
+    /// How many `Living` follow at once.
+    #[n(4)]
+    pub living: u32,
+    /// How many `Gone` that nobody has heard of follow after that.
+    #[n(5)]
+    pub unheard: u32,
+}
+
+/// A sandbox that is there already.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Living {
+    /// Which.
+    #[n(0)]
+    pub id: String,
+    /// Host pid of its PID 1.
+    #[n(1)]
+    pub pid: i32,
+    /// Whether it is frozen.
+    #[n(2)]
+    pub frozen: bool,
+    /// How long ago it was made.
+    #[n(3)]
+    pub age_ms: u64,
+}
+
+/// The end of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Gone {
+    /// Processes that the kernel killed for want of memory during its life.
+    #[n(0)]
+    pub oom_kills: u64,
+    /// It was killed because its life was over.
+    #[n(1)]
+    pub timed_out: bool,
+}
+
+/// What a sandbox uses; 0 where this host does not count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+pub struct Usage {
+    /// Processor time so far, in microseconds.
+    #[n(0)]
+    pub cpu_us: u64,
+    /// Bytes of memory, without what the kernel could drop at once.
+    #[n(1)]
+    pub memory: u64,
+    /// The most it ever had.
+    #[n(2)]
+    pub memory_peak: u64,
+    /// Processes and threads.
+    #[n(3)]
+    pub pids: u64,
+    /// Bytes written that are still there.
+    #[n(4)]
+    pub disk_used: u64,
+    /// Bytes it may write.
+    #[n(5)]
+    pub disk_total: u64,
+    /// Files made that are still there.
+    #[n(6)]
+    pub files_used: u64,
+    /// Files it may make.
+    #[n(7)]
+    pub files_total: u64,
+}
+
+/// A finished snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+pub struct Saved {
+    /// Bytes of file content, without holes.
+    #[n(0)]
+    pub bytes: u64,
+    /// Files, folders, links and marks of removed ones.
+    #[n(1)]
+    pub files: u64,
+    /// Sockets and devices that were left out.
+    #[n(2)]
+    pub skipped: u64,
+    /// For how long the sandbox was frozen because of it, in microseconds.
+    #[n(3)]
+    pub frozen_us: u64,
 }
 
 /// A step that failed.
@@ -168,6 +370,11 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Something that is not as it should be, without the kernel having said so.
+    pub fn plain(step: &str, detail: impl Into<String>) -> Self {
+        Self { step: step.to_owned(), detail: detail.into(), errno: 0 }
+    }
+
     /// A failed system call.
     pub fn new(step: impl Into<String>, error: impl Into<io::Error>) -> Self {
         let error = error.into();
@@ -189,13 +396,27 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 
 /// Sends a message with descriptors.
 pub fn send<T: Encode<()>>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, fds, SendFlags::empty())
+}
+
+/// The same without waiting for room.
+pub fn send_now<T: Encode<()>>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, fds, SendFlags::DONTWAIT)
+}
+
+fn send_with<T: Encode<()>>(
+    socket: impl AsFd,
+    message: &T,
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     let bytes = sloplet_wire::to_bytes(message);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::Error::other("too many descriptors for one message"));
     }
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags | SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
@@ -219,6 +440,7 @@ pub fn receive<T: for<'b> Decode<'b, ()>>(socket: impl AsFd) -> io::Result<Optio
     if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::Error::other("message too long"));
     }
-    let message = minicbor::decode(&bytes[..got.bytes]).map_err(io::Error::other)?;
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let message = minicbor::decode(&bytes[..got.bytes]).map_err(invalid)?;
     Ok(Some((message, fds)))
 }

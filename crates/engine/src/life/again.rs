@@ -9,12 +9,11 @@ use super::live::Live;
 use super::making::FOREVER;
 use super::record::{Record, State};
 use super::sandboxes::{Sandboxes, Slot};
-use crate::driver::{Adopted, End};
+use crate::driver::{Adopted, Adoption, End};
 
 impl Sandboxes {
     /// Takes over the machines that an earlier server left, and removes half-made ones.
-    pub(super) async fn find_again(&self) -> Result<(), LifeError> {
-        let adoption = self.0.engine.adopt().await?;
+    pub(super) async fn find_again(&self, adoption: Adoption) -> Result<(), LifeError> {
         let mut living: HashMap<String, Adopted> =
             adoption.living.into_iter().map(|adopted| (adopted.id.clone(), adopted)).collect();
         let ended: HashMap<String, End> = adoption.ended.into_iter().collect();

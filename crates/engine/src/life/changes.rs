@@ -1,6 +1,7 @@
 //! Pausing, resuming, prolonging and ending sandboxes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::clock::{now_ms, until_ms};
@@ -77,6 +78,34 @@ impl Sandboxes {
         .await
     }
 
+    /// Saves its files and ends its processes: it costs nothing but disk until it is resumed, which starts it afresh.
+    pub async fn stop(&self, owner: &str, id: &str) -> Result<Record, LifeError> {
+        let slot = self.slot(owner, id)?;
+        let this = self.clone();
+        self.carry_out(async move {
+            let saving = slot.saving.lock().await;
+            {
+                let _changing = slot.changing.lock().await;
+                if slot.record().state == State::Running {
+                    this.freeze(&slot).await?;
+                }
+            }
+            this.save_paused(&slot, &saving).await?;
+            let _changing = slot.changing.lock().await;
+            let record = slot.record();
+            if (record.state, record.saved.is_some()) != (State::Paused, true) {
+                return Err(LifeError::Conflict(format!("sandbox '{}' was woken meanwhile", record.id)));
+            }
+            let live = slot.set_live(None);
+            let record = slot.update(&this.0.records, |record| record.state = State::Stopped)?;
+            if let Some(live) = live {
+                live.sandbox.machine().destroy().await?;
+            }
+            Ok(record)
+        })
+        .await
+    }
+
     /// Kills everything in it and forgets it.
     pub async fn destroy(&self, owner: &str, id: &str) -> Result<(), LifeError> {
         let slot = self.slot(owner, id)?;
@@ -90,6 +119,9 @@ impl Sandboxes {
 
     /// Destroys all sandboxes of everybody.
     pub async fn destroy_all(&self) {
+        for warm in self.0.warm.drain() {
+            let _ = warm.destroy().await;
+        }
         for record in self.all() {
             let _ = self.destroy(&record.owner, &record.id).await;
         }
@@ -123,10 +155,11 @@ impl Sandboxes {
     /// `changing` is held.
     async fn wake(&self, slot: &Arc<Slot>) -> Result<(), LifeError> {
         let record = slot.record();
+        slot.wakes.fetch_add(1, Ordering::Relaxed);
         match (record.state, slot.live()) {
             (State::Paused, Some(live)) => live.sandbox.pause(false).await?,
             (State::Stopped, _) => {
-                self.bring_up(slot).await?;
+                self.bring_up(slot, None).await?;
             }
             (state, _) => {
                 return Err(LifeError::Conflict(format!("sandbox '{}' is {}", record.id, state.name())));
@@ -147,7 +180,12 @@ impl Sandboxes {
             saved = record.saved.take();
         })?;
         if let Some(saved) = saved {
-            self.drop_image(&saved);
+            let (this, slot) = (self.clone(), slot.clone());
+            tokio::spawn(async move {
+                // A fork may be about to use it.
+                let _saving = slot.saving.lock().await;
+                this.drop_image(&saved);
+            });
         }
         slot.activity.touch();
         Ok(())

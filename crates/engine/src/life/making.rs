@@ -12,7 +12,7 @@ use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
 use super::volume::Volume;
 use crate::engine::{new_id, new_secret};
-use crate::sandbox::Command;
+use crate::sandbox::{Command, Sandbox};
 
 /// How long a sandbox may take to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -33,7 +33,18 @@ impl Sandboxes {
     /// Makes a sandbox and waits until it is ready.
     pub async fn create(&self, owner: &str, request: NewSandbox, quota: &Quota) -> Result<Record, LifeError> {
         check(&request)?;
-        let slot = match self.reserve(owner, request, quota)? {
+        let mut warm = match request.volumes.is_empty() {
+            true => self.0.warm.take(&self.0.engine, &request.spec),
+            false => None,
+        };
+        let id = warm.as_ref().map_or_else(new_id, |warm| warm.id().to_owned());
+        let reserved = self.reserve(owner, id, request, quota);
+        if !matches!(reserved, Ok(Reserved::New(_)))
+            && let Some(unused) = warm.take()
+        {
+            tokio::spawn(unused.destroy());
+        }
+        let slot = match reserved? {
             Reserved::New(slot) => slot,
             Reserved::Known(slot) => {
                 // Asked for before: wait until it is made, or not.
@@ -49,7 +60,7 @@ impl Sandboxes {
         self.carry_out(async move {
             let _changing = slot.changing.lock().await;
             let id = slot.record().id;
-            match this.bring_up(&slot).await {
+            match this.bring_up(&slot, warm).await {
                 Ok(record) => Ok(record),
                 Err(error) => {
                     if let Some(live) = slot.set_live(None) {
@@ -64,7 +75,7 @@ impl Sandboxes {
     }
 
     /// Takes the id, the name, the volumes and the share of the quota.
-    fn reserve(&self, owner: &str, request: NewSandbox, quota: &Quota) -> Result<Reserved, LifeError> {
+    fn reserve(&self, owner: &str, id: String, request: NewSandbox, quota: &Quota) -> Result<Reserved, LifeError> {
         let mut slots = self.slots();
         let existing: Vec<Record> = slots.values().map(|slot| slot.record()).collect();
         let mine = || existing.iter().filter(|record| record.owner == owner);
@@ -98,7 +109,7 @@ impl Sandboxes {
         }
         let now = now_ms();
         let record = Record {
-            id: new_id(),
+            id,
             owner: owner.to_owned(),
             state: State::Creating,
             ends_ms: request.timeout.map(|timeout| now.saturating_add(timeout.as_millis() as u64)),
@@ -117,17 +128,23 @@ impl Sandboxes {
         Ok(Reserved::New(slot))
     }
 
-    /// Gives a slot a machine: a new sandbox, or one that was stopped.
-    pub(super) async fn bring_up(&self, slot: &Arc<Slot>) -> Result<Record, LifeError> {
+    /// Gives a slot a machine: a warm or new one, or that of a stopped sandbox.
+    pub(super) async fn bring_up(&self, slot: &Arc<Slot>, warm: Option<Sandbox>) -> Result<Record, LifeError> {
         let record = slot.record();
         let mut spec = record.request.spec.clone();
         spec.limits.timeout = FOREVER;
         if let Some(saved) = &record.saved {
             spec.image = saved.clone();
         }
-        let volumes = self.binds_of(&record)?;
-        let image = self.0.engine.resolve(&spec.image)?;
-        let sandbox = self.0.engine.create_lasting(record.id.clone(), spec, image.clone(), volumes).await?;
+        let sandbox = match warm {
+            Some(warm) => warm.with_spec(spec),
+            None => {
+                let volumes = self.binds_of(&record)?;
+                let image = self.0.engine.resolve(&spec.image)?;
+                self.0.engine.create_lasting(record.id.clone(), spec, image, volumes).await?
+            }
+        };
+        let image = sandbox.image().clone();
         let live = Arc::new(Live::new(sandbox));
         slot.set_live(Some(live.clone()));
         self.start_service(&record, &live).await?;

@@ -19,6 +19,7 @@ pub mod sandboxes;
 mod saving;
 pub mod snapshot;
 pub mod volume;
+pub mod warm;
 
 pub use error::LifeError;
 pub use live::{Live, Reached};
@@ -28,3 +29,4 @@ pub use record::{NewSandbox, OnTimeout, Record, State, VolumeMount};
 pub use sandboxes::{Filter, Quota, Sandboxes};
 pub use snapshot::Snapshot;
 pub use volume::{Volume, Volumes};
+pub use warm::Wanted;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_store::{Collection, Store};
@@ -13,6 +14,7 @@ use super::live::{Live, Reached};
 use super::record::{Record, State};
 use super::snapshot::Snapshot;
 use super::volume::Volumes;
+use super::warm::{Wanted, Warm};
 use crate::Engine;
 use crate::driver::Usage;
 
@@ -25,6 +27,7 @@ pub(super) struct Inner {
     pub(super) records: Collection<Record>,
     pub(super) snapshots: Collection<Snapshot>,
     pub(super) volumes: Volumes,
+    pub(super) warm: Arc<Warm>,
     pub(super) slots: Mutex<HashMap<String, Arc<Slot>>>,
     /// Something changed about when somebody's time is over.
     pub(super) rescheduled: Notify,
@@ -38,6 +41,10 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
     /// Held while its state changes.
     pub(super) changing: tokio::sync::Mutex<()>,
+    /// Held while its files are saved, or what was saved is used. Taken before `changing` by those who need both.
+    pub(super) saving: tokio::sync::Mutex<()>,
+    /// How often it was woken: what was saved before is out of date.
+    pub(super) wakes: AtomicU64,
 }
 
 /// What a key may have at once.
@@ -78,9 +85,13 @@ impl Filter {
 
 impl Sandboxes {
     /// Opens the registry of a data folder: finds the sandboxes that an earlier server left, and removes half-made ones.
-    pub async fn open(engine: Arc<Engine>, store: &Store, data: &Path) -> Result<Self, LifeError> {
+    /// Machines as in `warm` are made ahead.
+    pub async fn open(engine: Arc<Engine>, store: &Store, data: &Path, warm: Vec<Wanted>) -> Result<Self, LifeError> {
+        // Before any machine is made ahead, or it would be taken for one that was left.
+        let adoption = engine.adopt().await?;
         let inner = Inner {
             volumes: Volumes::open(store, data)?,
+            warm: Warm::keep(&engine, warm),
             engine,
             records: store.collection(),
             snapshots: store.collection(),
@@ -88,7 +99,7 @@ impl Sandboxes {
             rescheduled: Notify::new(),
         };
         let sandboxes = Self(Arc::new(inner));
-        sandboxes.find_again().await?;
+        sandboxes.find_again(adoption).await?;
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
         Ok(sandboxes)
     }
@@ -231,6 +242,8 @@ impl Slot {
             live: Mutex::new(live),
             activity: Arc::default(),
             changing: tokio::sync::Mutex::default(),
+            saving: tokio::sync::Mutex::default(),
+            wakes: AtomicU64::new(0),
         }
     }
 

@@ -1,19 +1,62 @@
 //! Snapshots and forks.
+//!
+//! While a sandbox is paused its files stand still, so they are saved in the background: forks of it then start at once,
+//! and its files outlive its machine. Waking it gives that up.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use sloplet_image::ImageConfig;
+use tokio::sync::MutexGuard;
 
+use super::clock::now_ms;
 use super::error::LifeError;
-use super::record::{NewSandbox, Record};
+use super::record::{NewSandbox, Record, State};
 use super::sandboxes::{Quota, Sandboxes, Slot};
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, image_name};
+use crate::driver::SnapshotReport;
+use crate::engine::new_id;
+
+/// Not for every short pause.
+const SAVE_AFTER: Duration = Duration::from_millis(500);
+
+/// Most forks at once.
+const FORKS: usize = 100;
 
 impl Sandboxes {
     /// Saves its files as an image; a name may be given. Its processes are frozen meanwhile.
     pub async fn snapshot(&self, owner: &str, id: &str, name: Option<&str>) -> Result<Snapshot, LifeError> {
-        let _ = (owner, id, name);
-        Err(LifeError::Conflict("not yet".into()))
+        let slot = self.slot(owner, id)?;
+        if let Some(name) = name
+            && self.0.snapshots.named(owner, name)?.is_some()
+        {
+            return Err(LifeError::Conflict(format!("there is a snapshot '{name}' already")));
+        }
+        let (this, name) = (self.clone(), name.map(str::to_owned));
+        self.carry_out(async move {
+            let id = new_id();
+            let report = this.save(&slot, &image_name(&id), |_| ()).await?;
+            let record = slot.record();
+            let snapshot = Snapshot {
+                id,
+                owner: record.owner.clone(),
+                name,
+                sandbox: record.id.clone(),
+                template: record.template().to_owned(),
+                created_ms: now_ms(),
+                bytes: report.bytes,
+                files: report.files,
+                frozen_us: report.frozen_for.as_micros() as u64,
+            };
+            if let Err(error) = this.0.snapshots.insert(&snapshot) {
+                this.drop_image(&snapshot.image());
+                return Err(error.into());
+            }
+            Ok(snapshot)
+        })
+        .await
     }
 
     /// Saves its files as an image of that name, with a changed configuration.
@@ -22,14 +65,14 @@ impl Sandboxes {
         owner: &str,
         id: &str,
         image: &str,
-        adjust: impl FnOnce(&mut ImageConfig),
+        adjust: impl FnOnce(&mut ImageConfig) + Send + 'static,
     ) -> Result<(), LifeError> {
-        let _ = (owner, id, image);
-        adjust(&mut ImageConfig::default());
-        Err(LifeError::Conflict("not yet".into()))
+        let slot = self.slot(owner, id)?;
+        let (this, image) = (self.clone(), image.to_owned());
+        self.carry_out(async move { this.save(&slot, &image, adjust).await.map(|_| ()) }).await
     }
 
-    /// Makes `count` sandboxes that start from its files.
+    /// Makes `count` sandboxes that start from its files. Volumes that it may write to are not theirs.
     pub async fn fork(
         &self,
         owner: &str,
@@ -38,8 +81,35 @@ impl Sandboxes {
         quota: &Quota,
         change: &(dyn Fn(&mut NewSandbox) + Send + Sync),
     ) -> Result<Vec<Result<Record, LifeError>>, LifeError> {
-        let _ = (owner, id, count, quota, change);
-        Err(LifeError::Conflict("not yet".into()))
+        if count == 0 || count > FORKS {
+            return Err(LifeError::Invalid(format!("1 to {FORKS} forks can be made at once")));
+        }
+        let slot = self.slot(owner, id)?;
+        let saving = slot.saving.lock().await;
+        self.save_paused(&slot, &saving).await?;
+        let source = slot.record();
+        let (image, temporary) = match (&source.saved, source.state) {
+            (Some(saved), State::Paused | State::Stopped) => (saved.clone(), false),
+            _ => {
+                let image = format!("fork-{}", new_id());
+                let (this, slot, name) = (self.clone(), slot.clone(), image.clone());
+                self.carry_out(async move { this.save_running(&slot, &name, |_| ()).await }).await?;
+                (image, true)
+            }
+        };
+        let mut request = source.request.clone();
+        request.template = Some(source.template().to_owned());
+        request.spec.image.clone_from(&image);
+        request.name = None;
+        request.idempotency_key = None;
+        request.volumes.retain(|mount| mount.read_only);
+        change(&mut request);
+        let forks = join_all((0..count).map(|_| self.create(owner, request.clone(), quota))).await;
+        if temporary {
+            self.drop_image(&image);
+        }
+        drop(saving);
+        Ok(forks)
     }
 
     /// An owner's snapshots, newest first.
@@ -64,9 +134,77 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Saves the files of a paused sandbox, so that they outlive it and forks of it need not wait.
+    /// Saves the files of a sandbox that was just paused, unless it is woken soon.
     pub(super) fn save_meanwhile(&self, slot: &Arc<Slot>) {
-        let _ = slot;
+        let (registry, slot) = (Arc::downgrade(&self.0), Arc::downgrade(slot));
+        tokio::spawn(async move {
+            tokio::time::sleep(SAVE_AFTER).await;
+            let (Some(registry), Some(slot)) = (registry.upgrade(), slot.upgrade()) else { return };
+            let saving = slot.saving.lock().await;
+            if let Err(error) = Self(registry).save_paused(&slot, &saving).await {
+                tracing::debug!(%error, sandbox = slot.record().id, "its files were not saved");
+            }
+        });
+    }
+
+    /// Saves the files of a paused sandbox, if they are not. Nothing happens to one that is not paused.
+    pub(super) async fn save_paused(&self, slot: &Arc<Slot>, _saving: &MutexGuard<'_, ()>) -> Result<(), LifeError> {
+        let record = slot.record();
+        let (State::Paused, None, Some(live)) = (record.state, &record.saved, slot.live()) else { return Ok(()) };
+        let wakes = slot.wakes.load(Ordering::Relaxed);
+        let image = format!("saved-{}", new_id());
+        let config = live.sandbox.image().config.clone();
+        let saved = self.0.engine.snapshot(&live.sandbox, Some(&image), config).await;
+        let _changing = slot.changing.lock().await;
+        let current = slot.record().state == State::Paused && slot.wakes.load(Ordering::Relaxed) == wakes;
+        match saved {
+            Ok(_) if current => {
+                slot.update(&self.0.records, |record| record.saved = Some(image))?;
+            }
+            Ok(_) => self.drop_image(&image),
+            // Woken meanwhile: that is what gives up the copying.
+            Err(_) if !current => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    async fn save(
+        &self,
+        slot: &Arc<Slot>,
+        image: &str,
+        adjust: impl FnOnce(&mut ImageConfig),
+    ) -> Result<SnapshotReport, LifeError> {
+        let saving = slot.saving.lock().await;
+        self.save_paused(slot, &saving).await?;
+        let record = slot.record();
+        match (&record.saved, record.state) {
+            (Some(saved), State::Paused | State::Stopped) => {
+                let images = self.0.engine.images()?;
+                let known = images.name_again(saved, image, adjust)?;
+                let base = record.image.map_or(0, |image| image.size_bytes);
+                Ok(SnapshotReport { bytes: known.size_bytes.saturating_sub(base), ..SnapshotReport::default() })
+            }
+            _ => self.save_running(slot, image, adjust).await,
+        }
+    }
+
+    /// Freezes it, saves its files, and lets it go on.
+    async fn save_running(
+        &self,
+        slot: &Arc<Slot>,
+        image: &str,
+        adjust: impl FnOnce(&mut ImageConfig),
+    ) -> Result<SnapshotReport, LifeError> {
+        let _changing = slot.changing.lock().await;
+        let record = slot.record();
+        let (State::Running | State::Paused, Some(live)) = (record.state, slot.live()) else {
+            return Err(LifeError::Conflict(format!("sandbox '{}' is {}", record.id, record.state.name())));
+        };
+        let mut config = live.sandbox.image().config.clone();
+        adjust(&mut config);
+        let (_, report) = self.0.engine.snapshot(&live.sandbox, Some(image), config).await?;
+        Ok(report)
     }
 
     /// Forgets an image that was made here.

@@ -16,7 +16,7 @@ use super::resolve::Origin;
 use super::step::{Step, absolute, expand};
 use super::{copy, provision};
 use crate::engine::new_id;
-use crate::life::{Ended, LifeError, NewSandbox, Quota, Reached};
+use crate::life::{self, Ended, LifeError, NewSandbox, Next, Quota, Reached, Tracked};
 use crate::sandbox::Command;
 
 /// How long a build may take. Whatever happens, it is over then.
@@ -40,6 +40,10 @@ const TAIL: usize = 20;
 /// The name of what is done before the first step, and after the last.
 const BASE: &str = "base";
 const FINALIZE: &str = "finalize";
+
+/// Signals.
+const TERMINATE: i32 = 15;
+const KILL: i32 = 9;
 
 /// Where and why a build failed.
 struct Failed {
@@ -235,50 +239,61 @@ impl Work<'_> {
         if let Some(ready) = &self.recipe.ready {
             self.say(Level::Info, &format!("Waiting for ready command: {ready}"));
             let ready = login(ready);
-            let waiting = async {
-                while !matches!(self.run(&self.user, &self.workdir, &refs(&ready)).await, Ok(Exit { code: Some(0), .. })) {
-                    tokio::time::sleep(READY_EVERY).await;
+            let deadline = tokio::time::Instant::now() + READY_WITHIN;
+            loop {
+                let command = Command { timeout: Some(READY_WITHIN), ..self.command(&self.user, &self.workdir, &ready) };
+                if self.follow(&reached, command).await?.code == Some(0) {
+                    break;
                 }
-            };
-            if tokio::time::timeout(READY_WITHIN, waiting).await.is_err() {
-                return Err(format!("the ready command did not succeed within {} seconds", READY_WITHIN.as_secs()));
+                check_start(started.as_deref())?;
+                if tokio::time::Instant::now() > deadline {
+                    return Err(format!("the ready command did not succeed within {} seconds", READY_WITHIN.as_secs()));
+                }
+                tokio::time::sleep(READY_EVERY).await;
             }
         }
+        check_start(started.as_deref())?;
         let Some(started) = started else { return Ok(()) };
         // Only its files are kept: they had better be what it leaves behind, not what it is in the middle of.
-        const TERMINATE: i32 = 15;
-        const KILL: i32 = 9;
         for signal in [TERMINATE, KILL] {
-            if let Some(ended) = started.ended() {
-                return match ended {
-                    Ended::Exited(exit) if signal == TERMINATE && exit.code != Some(0) => {
-                        Err(format!("the start command failed: {}", describe(&exit)))
-                    }
-                    _ => Ok(()),
-                };
+            if started.signal(signal, true).await.is_err() {
+                break;
             }
-            let _ = started.signal(signal, true).await;
             let _ = tokio::time::timeout(STOP_WITHIN, started.wait()).await;
         }
+        self.show_output(&started);
         Ok(())
+    }
+
+    /// What was started has said, as far as that was kept.
+    fn show_output(&self, started: &Tracked) {
+        let (mut stdout, mut stderr) = (Splitter::default(), Splitter::default());
+        let mut reader = started.read_from(0);
+        while let Some(Next::Chunk(chunk)) = reader.try_next() {
+            match chunk.source {
+                life::Source::Stderr => self.say_all(Level::Warn, stderr.push(&chunk.bytes)),
+                _ => self.say_all(Level::Info, stdout.push(&chunk.bytes)),
+            }
+        }
+        self.say_all(Level::Info, stdout.finish());
+        self.say_all(Level::Warn, stderr.finish());
     }
 
     async fn save(&mut self) -> Result<(), String> {
         let Some(sandbox) = self.sandbox.clone() else { return Err("there is no sandbox".into()) };
         self.say(Level::Info, "Saving the image");
-        let adjust = |config: &mut ImageConfig| {
-            for (name, value) in &self.added {
-                config.env.retain(|(known, _)| known != name);
-                config.env.push((name.clone(), value.clone()));
+        let (added, user, workdir) = (self.added.clone(), self.user.clone(), self.workdir.clone());
+        let (start, ready) = (self.recipe.start.clone(), self.recipe.ready.clone());
+        let adjust = move |config: &mut ImageConfig| {
+            for (name, value) in added {
+                config.env.retain(|(known, _)| *known != name);
+                config.env.push((name, value));
             }
-            config.user = Some(self.user.clone());
-            config.workdir = Some(self.workdir.clone());
-            if self.recipe.start.is_some() {
-                config.start.clone_from(&self.recipe.start);
-                config.ready = self.recipe.ready.clone().filter(|ready| !only_waits(ready));
-            } else if self.recipe.ready.is_some() {
-                config.ready = self.recipe.ready.clone().filter(|ready| !only_waits(ready));
+            (config.user, config.workdir) = (Some(user), Some(workdir));
+            if start.is_some() || ready.is_some() {
+                config.ready = ready.filter(|ready| !only_waits(ready));
             }
+            config.start = start.or(config.start.take());
         };
         self.templates.0.sandboxes.save_as(BUILDER, &sandbox, &self.build.image(), adjust).await.map_err(text)
     }
@@ -306,9 +321,12 @@ impl Work<'_> {
 
     /// Runs a command; what it says goes to the log.
     async fn run(&self, user: &str, workdir: &str, argv: &[&str]) -> Result<Exit, String> {
-        let reached = self.reach().await?;
-        let command = self.command(user, workdir, argv);
-        let mut process = reached.sandbox.exec(command).await.map_err(|error| no_user(&error, user))?;
+        self.follow(&self.reach().await?, self.command(user, workdir, argv)).await
+    }
+
+    async fn follow(&self, reached: &Reached, command: Command) -> Result<Exit, String> {
+        let user = command.user.clone().unwrap_or_default();
+        let mut process = reached.sandbox.exec(command).await.map_err(|error| no_user(&error, &user))?;
         let (mut stdout, mut stderr) = (Splitter::default(), Splitter::default());
         let exit = loop {
             match process.next().await {
@@ -330,6 +348,17 @@ impl Work<'_> {
 
     fn say_all(&self, level: Level, lines: impl IntoIterator<Item = String>) {
         lines.into_iter().for_each(|line| self.say(level, &line));
+    }
+}
+
+/// Refuses a start command that has failed; one that is done is fine.
+fn check_start(started: Option<&Tracked>) -> Result<(), String> {
+    match started.and_then(Tracked::ended) {
+        Some(Ended::Exited(exit)) if exit.code != Some(0) => {
+            Err(format!("the start command failed: {}", describe(&exit)))
+        }
+        Some(Ended::Lost(why)) => Err(format!("the start command was lost: {why}")),
+        _ => Ok(()),
     }
 }
 

@@ -131,14 +131,24 @@ impl Templates {
                 templates.0.builds.put(&build)?;
             }
         }
+        templates.clean_up();
         Ok(templates)
     }
 
-    /// Removes the sandboxes of builds that an earlier server left unfinished.
-    pub async fn clean_up(&self) {
-        for left in self.0.sandboxes.list(BUILDER, &Filter::default()) {
-            let _ = self.0.sandboxes.destroy(BUILDER, &left.id).await;
+    /// Removes the sandboxes in which an earlier server built.
+    fn clean_up(&self) {
+        let left = self.0.sandboxes.list(BUILDER, &Filter::default());
+        if left.is_empty() {
+            return;
         }
+        let sandboxes = self.0.sandboxes.clone();
+        tokio::spawn(async move {
+            for sandbox in left {
+                if let Err(error) = sandboxes.destroy(BUILDER, &sandbox.id).await {
+                    tracing::warn!(%error, sandbox = sandbox.id, "cannot remove the sandbox of an old build");
+                }
+            }
+        });
     }
 
     /// The archives that clients upload for their builds.

@@ -23,7 +23,7 @@ pub struct Origin {
 }
 
 /// Images that belong to somebody: never found by their own names.
-const PRIVATE: [&str; 4] = [IMAGES, "snapshot-", "saved-", "stopped-"];
+const PRIVATE: [&str; 4] = [IMAGES, "snapshot-", "saved-", "fork-"];
 
 /// What E2B calls its ready-made images, and what ours are called.
 const READY_MADE: [(&str, &str); 6] = [

@@ -1,15 +1,90 @@
 //! Our own API.
+//!
+//! Handlers say what they take and give; [`document`] makes the OpenAPI document of that. `docs/openapi.json` is that
+//! document, checked in.
 
-use axum::Router;
+mod attach;
+pub mod document;
+mod exec;
+mod extract;
+mod files;
+mod images;
+mod info;
+mod keys;
+mod lifecycle;
+mod output;
+mod ports;
+mod processes;
+mod sandbox;
+mod sandboxes;
+mod sessions;
+mod snapshots;
+mod volumes;
+
+use axum::extract::DefaultBodyLimit;
+use axum::http::header;
+use axum::response::IntoResponse;
+use axum::{Extension, Router, routing};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::app::App;
 
+/// Bytes of a body that is held in memory. Files and archives are streamed.
+const BODY: usize = 24 * 1024 * 1024;
+
 /// All its routes, under `/v1`; who asks was checked.
 pub fn router() -> Router<App> {
-    Router::new()
+    let (router, _) = routes().split_for_parts();
+    router.layer(DefaultBodyLimit::max(BODY)).layer(Extension(sessions::Busy::default()))
 }
 
 /// Routes that anybody may ask: the OpenAPI document.
 pub fn open_router() -> Router<App> {
-    Router::new()
+    let serve = || async { ([(header::CONTENT_TYPE, "application/json")], document::text()).into_response() };
+    Router::new().route("/v1/openapi.json", routing::get(serve))
+}
+
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(sandboxes::create, sandboxes::list))
+        .routes(routes!(sandboxes::get, sandboxes::remove, sandboxes::change))
+        .routes(routes!(lifecycle::pause))
+        .routes(routes!(lifecycle::resume))
+        .routes(routes!(lifecycle::snapshot))
+        .routes(routes!(lifecycle::fork))
+        .routes(routes!(lifecycle::usage))
+        .routes(routes!(lifecycle::capabilities))
+        .routes(routes!(exec::exec))
+        .routes(routes!(attach::attach))
+        .routes(routes!(processes::start, processes::list))
+        .routes(routes!(processes::get, processes::kill))
+        .routes(routes!(processes::signal))
+        .routes(routes!(processes::stdin))
+        .routes(routes!(processes::resize))
+        .routes(routes!(output::events))
+        .routes(routes!(output::logs))
+        .routes(routes!(sessions::create, sessions::list))
+        .routes(routes!(sessions::get, sessions::close))
+        .routes(routes!(sessions::exec))
+        .routes(routes!(sessions::start))
+        .routes(routes!(files::read, files::write, files::remove))
+        .routes(routes!(files::stat))
+        .routes(routes!(files::list))
+        .routes(routes!(files::mkdir))
+        .routes(routes!(files::rename))
+        .routes(routes!(files::chmod))
+        .routes(routes!(files::watch))
+        .routes(routes!(files::pack, files::unpack))
+        .routes(routes!(ports::list))
+        .routes(routes!(ports::link))
+        .routes(routes!(ports::connect))
+        .routes(routes!(images::list, images::import, images::remove))
+        .routes(routes!(snapshots::list))
+        .routes(routes!(snapshots::get, snapshots::remove))
+        .routes(routes!(volumes::create, volumes::list))
+        .routes(routes!(volumes::remove))
+        .routes(routes!(keys::create, keys::list))
+        .routes(routes!(keys::remove))
+        .routes(routes!(info::get))
 }

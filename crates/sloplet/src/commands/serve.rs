@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use sloplet_engine::life::{Quota, Sandboxes};
+use sloplet_engine::life::{Quota, Sandboxes, Wanted};
+use sloplet_policy::Spec;
 use sloplet_server::auth::{LOCAL, Scope};
 use sloplet_server::gate::Gate;
 use sloplet_server::listen::{self, Listeners};
@@ -44,7 +45,7 @@ fn log(json: bool) {
 }
 
 async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
-    let engine = Arc::new(setup::engine(data, None)?);
+    let engine = Arc::new(setup::lasting_engine(data)?);
     let places = engine.places().clone();
     let store = Store::open(&places.data)?;
     let tls = match (&options.tls_cert, &options.tls_key) {
@@ -55,7 +56,11 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     let address = tcp.local_addr()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{address}");
-    let sandboxes = Sandboxes::open(engine.clone(), &store, &places.data).await?;
+    let warm = options.warm.iter().map(|(image, count)| {
+        let spec = Spec { image: image.clone(), ..Spec::default() };
+        Wanted { spec, count: *count }
+    });
+    let sandboxes = Sandboxes::open(engine.clone(), &store, &places.data, warm.collect()).await?;
     let config = Config { data: places.data.clone(), domain: options.domain.clone(), url: url.clone() };
     let app = App::new(config, sandboxes.clone(), store)?;
     if app.keys().list()?.is_empty() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::detect::{Cgroups, Controller};
-use crate::protocol::{During, Problem};
+use crate::protocol::{During, Problem, Usage};
 
 /// The period over which a processor quota is counted, in microseconds: the kernel's own default.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -188,7 +188,33 @@ impl Group {
         };
         let file = if matches!(self.version, Version::Two(_)) { "memory.events" } else { "memory.oom_control" };
         let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+        field(&text, "oom_kill").unwrap_or(0)
+    }
+
+    /// What its processes use. What this host does not count is 0.
+    pub fn usage(&self) -> Usage {
+        let two = matches!(self.version, Version::Two(_));
+        let read = |controller, two_name: &str, one_name: &str| {
+            let file = self.dir(controller)?.join(if two { two_name } else { one_name });
+            fs::read_to_string(file).ok()
+        };
+        let number = |text: Option<String>| text.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0);
+        let memory = number(read(Controller::Memory, "memory.current", "memory.usage_in_bytes"));
+        let droppable = read(Controller::Memory, "memory.stat", "memory.stat").and_then(|text| {
+            let name = if two { "inactive_file" } else { "total_inactive_file" };
+            field(&text, name)
+        });
+        let cpu = match two {
+            true => read(Controller::Cpu, "cpu.stat", "").and_then(|text| field(&text, "usage_usec")),
+            false => self.dirs.first().map(|(_, dir)| processor_time_of_all_in(dir)),
+        };
+        Usage {
+            cpu_us: cpu.unwrap_or(0),
+            memory: memory.saturating_sub(droppable.unwrap_or(0)),
+            memory_peak: number(read(Controller::Memory, "memory.peak", "memory.max_usage_in_bytes")),
+            pids: number(read(Controller::Pids, "pids.current", "pids.current")),
+            ..Usage::default()
+        }
     }
 
     /// Removes the group once its processes are dead.
@@ -205,6 +231,24 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// A line `name number` of a cgroup file.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Version 1 counts processor time in a hierarchy of its own, which would cost every start. The living processes know
+/// their own time and that of the dead children they have waited for; their first process waits for all orphans.
+fn processor_time_of_all_in(dir: &Path) -> u64 {
+    let procs = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    let ticks = procs.lines().filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // After the name, which may hold anything: state is field 3, times of its own and of its children are 14 to 17.
+        let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        Some(fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>())
+    });
+    ticks.sum::<u64>().saturating_mul(1_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
 fn open_tasks(dir: &Path) -> Result<File, Problem> {
@@ -314,6 +358,16 @@ mod tests {
         fs::write(base.join("box/cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
         group.freeze(true).unwrap();
         assert_eq!(read("cgroup.freeze"), "1");
+        let figures = [
+            ("memory.current", "5000\n"),
+            ("memory.peak", "9000\n"),
+            ("memory.stat", "anon 1\ninactive_file 1000\n"),
+            ("cpu.stat", "usage_usec 77\nuser_usec 5\n"),
+            ("pids.current", "3\n"),
+        ];
+        figures.iter().for_each(|(file, text)| fs::write(base.join("box").join(file), text).unwrap());
+        let expected = Usage { cpu_us: 77, memory: 4000, memory_peak: 9000, pids: 3, ..Usage::default() };
+        assert_eq!(group.usage(), expected);
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub mod devices;
 pub mod procfs;
 pub mod root;
 
+use std::os::fd::OwnedFd;
+
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, chdir, setrlimit, umask};
 use rustix::system::sethostname;
@@ -21,8 +23,17 @@ use crate::plan::{Bounds, Container};
 use crate::protocol::{During, Problem};
 pub use binds::Materials;
 
+/// Gets the folder that holds all that is written inside.
+pub type HandOut<'a> = &'a dyn Fn(OwnedFd) -> Result<(), Problem>;
+
 /// Builds the walls around this process. Nothing hostile runs yet; whatever fails ends the process.
-pub fn enclose(plan: &Container, bounds: &Bounds, materials: Materials, switch_users: bool) -> Result<(), Problem> {
+pub fn enclose(
+    plan: &Container,
+    bounds: &Bounds,
+    materials: Materials,
+    switch_users: bool,
+    hand_out: Option<HandOut<'_>>,
+) -> Result<(), Problem> {
     if switch_users {
         // Until now this process has the spawner's ids, which do not exist in its user namespace.
         set_thread_groups(&[]).during("drop groups")?;
@@ -32,6 +43,9 @@ pub fn enclose(plan: &Container, bounds: &Bounds, materials: Materials, switch_u
     umask(Mode::empty());
     root::enter_stage(plan, materials.disk)?;
     let root = root::mount_overlay(&materials.layers)?;
+    if let Some(hand_out) = hand_out {
+        hand_out(root::open_upper()?)?;
+    }
     devices::attach(&root, materials.devices, plan.shm, switch_users)?;
     procfs::attach(&root, materials.masks)?;
     binds::attach_all(&root, plan, materials.system, materials.mounts)?;

@@ -84,6 +84,11 @@ pub fn mount_overlay(layers: &[OwnedFd]) -> Result<OwnedFd, Problem> {
     open("root", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).during("open the new root")
 }
 
+/// The folder in the stage that the overlay writes to.
+pub fn open_upper() -> Result<OwnedFd, Problem> {
+    open("upper", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).during("open the upper folder")
+}
+
 /// Makes the new root the root of this process and detaches everything else.
 pub fn pivot(root: &OwnedFd) -> Result<(), Problem> {
     fchdir(root).during("enter the new root")?;

@@ -90,7 +90,8 @@ async fn create(
     }
     let auto_resume = asked.auto_resume.is_some_and(|auto| auto.enabled);
     if asked.auto_pause == Some(true) && asked.auto_pause_memory == Some(false) {
-        return Err(super::sandboxes::files_only());
+        // Never a silent downgrade.
+        return Err(ApiError::bad_request("autoPauseMemory: false is not available: processes are kept, too"));
     }
     let origin = app.templates().resolve(&access.owner, asked.template_id.as_deref().unwrap_or_default())?;
     let env = variables(asked.env_vars.unwrap_or_default())?;

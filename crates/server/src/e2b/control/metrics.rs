@@ -104,7 +104,8 @@ async fn measure(app: &App, record: &Record) -> Result<Option<Metric>, ApiError>
         cpu_used_pct: (after.cpu_us.saturating_sub(before.cpu_us) as f64 / elapsed * 10_000.0).round() / 100.0,
         mem_used: after.memory,
         mem_total: limits.memory.0,
-        mem_cache: after.cache,
+        // What could be dropped at once is not counted as used, and not told apart.
+        mem_cache: 0,
         disk_used: after.disk_used,
         disk_total: if after.disk_total == 0 { limits.disk.0 } else { after.disk_total },
     }))

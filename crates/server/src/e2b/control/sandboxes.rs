@@ -51,7 +51,8 @@ pub async fn connect(
 ) -> Result<Made, ApiError> {
     let timeout = seconds(asked.timeout.unwrap_or(300))?;
     if asked.memory == Some(false) && app.sandboxes().get(&access.owner, &id)?.state == Life::Paused {
-        return Err(files_only());
+        // From its files alone: its processes end.
+        app.sandboxes().stop(&access.owner, &id).await?;
     }
     let (record, resumed) = app.sandboxes().connect(&access.owner, &id, Some(timeout)).await?;
     let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
@@ -78,7 +79,7 @@ pub async fn resume(
         return Err(ApiError::conflict(format!("sandbox '{id}' is running already")));
     }
     if asked.memory == Some(false) && record.state == Life::Paused {
-        return Err(files_only());
+        app.sandboxes().stop(&access.owner, &id).await?;
     }
     let (record, _) = app.sandboxes().connect(&access.owner, &id, Some(timeout)).await?;
     Ok((StatusCode::CREATED, axum::Json(Sandbox::of(&app, &record))))
@@ -96,16 +97,16 @@ pub async fn pause(
     Path(id): Path<String>,
     Json(asked): Json<Pause>,
 ) -> Result<StatusCode, ApiError> {
+    let sandboxes = app.sandboxes();
     if asked.memory == Some(false) {
-        return Err(files_only());
+        if sandboxes.get(&access.owner, &id)?.state != Life::Running {
+            return Err(ApiError::conflict(format!("sandbox '{id}' is not running")));
+        }
+        sandboxes.stop(&access.owner, &id).await?;
+    } else {
+        sandboxes.pause(&access.owner, &id).await?;
     }
-    app.sandboxes().pause(&access.owner, &id).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Never a silent downgrade.
-pub fn files_only() -> ApiError {
-    ApiError::bad_request("keeping the files only ('memory': false) is not available yet: processes are kept, too")
 }
 
 #[derive(Debug, Deserialize)]

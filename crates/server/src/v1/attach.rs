@@ -1,0 +1,238 @@
+//! A process's streams over a WebSocket: a terminal, or any command.
+//!
+//! The first message, as JSON text, is `{"start": {…}}` with the fields of `POST …/processes` (and `keep`, without which
+//! the process ends when the connection does), or `{"attach": {"pid": …, "offset": …}}`. Then:
+//!
+//! | from | message | meaning |
+//! |---|---|---|
+//! | client | binary | standard input |
+//! | client | `{"close_stdin": true}`, `{"resize": {"columns": …, "rows": …}}`, `{"signal": "SIGINT"}` | |
+//! | server | `{"started": {"pid": …}}` | the answer to the first message |
+//! | server | binary: a byte 1, 2 or 3, then bytes | standard output, standard error, terminal |
+//! | server | `{"exit": {…}}` or `{"error": {"code": …, "message": …}}` | the last message |
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::extract::State as AppState;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::json;
+use sloplet_engine::life::{Next, Reached, Source, Tracked};
+use tokio::sync::mpsc;
+
+use super::extract::Segments;
+use super::processes::{ExitStatus, Signal, Size, StartProcess, reach, tracked};
+use crate::app::App;
+use crate::auth::{Access, Scope};
+use crate::error::ApiError;
+
+/// How long a client may take to say what it wants.
+const FIRST_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often a silent client is asked whether it is still there, and after how many such rounds it is not.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const SILENT_ROUNDS: u32 = 3;
+
+/// Bytes of one message.
+pub const MESSAGE: usize = 1024 * 1024;
+
+/// Messages of input that wait for the process to read.
+const INPUT_QUEUE: usize = 4;
+
+const HANGUP: i32 = 1;
+const KILL: i32 = 9;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum First {
+    Start(Box<Start>),
+    Attach(Attach),
+}
+
+#[derive(Deserialize)]
+struct Start {
+    /// The process goes on when the connection ends.
+    #[serde(default)]
+    keep: bool,
+    process: StartProcess,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attach {
+    pid: u32,
+    #[serde(default)]
+    offset: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Control {
+    Resize(Size),
+    Signal(Signal),
+    CloseStdin(bool),
+}
+
+/// Start a process, or attach to one, over a WebSocket.
+///
+/// The first message is JSON: `{"start": {"process": {…as for POST …/processes}, "keep": false}}` or
+/// `{"attach": {"pid": 7, "offset": 0}}`. Binary messages of the client are standard input; it can also say
+/// `{"close_stdin": true}`, `{"resize": {"columns": 80, "rows": 24}}` and `{"signal": "SIGINT"}`. The server answers
+/// `{"started": {"pid": 7}}`, then binary messages whose first byte is 1 (standard output), 2 (standard error) or 3
+/// (terminal), and at last `{"exit": {…}}` or `{"error": {"code": 404, "message": "…"}}`.
+#[utoipa::path(get, path = "/sandboxes/{id}/attach", tag = "processes",
+    params(("id" = String, Path, description = "The sandbox's id or name")),
+    responses((status = 101, description = "A WebSocket")))]
+pub async fn attach(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    access.require(Scope::Use)?;
+    let upgrade = upgraded(upgrade)?;
+    let reached = reach(&app, &access, &id).await?;
+    Ok(upgrade.on_upgrade(move |socket| serve(socket, reached)))
+}
+
+/// A WebSocket, or why not.
+pub fn upgraded(
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<WebSocketUpgrade, ApiError> {
+    let upgrade = upgrade.map_err(|error| ApiError::bad_request(format!("this path wants a WebSocket: {error}")))?;
+    Ok(upgrade.max_message_size(MESSAGE).max_frame_size(MESSAGE))
+}
+
+async fn serve(mut socket: WebSocket, reached: Reached) {
+    if let Err(error) = conduct(&mut socket, &reached).await {
+        let text = json!({"error": {"code": error.status.as_u16(), "message": error.message}});
+        let _ = socket.send(Message::text(text.to_string())).await;
+    }
+    let _ = socket.send(Message::Close(None)).await;
+}
+
+async fn conduct(socket: &mut WebSocket, reached: &Reached) -> Result<(), ApiError> {
+    let late = || ApiError::bad_request("say within 10 seconds what to start or to attach to");
+    let first = match tokio::time::timeout(FIRST_WITHIN, socket.recv()).await.map_err(|_| late())? {
+        Some(Ok(Message::Text(text))) => text,
+        Some(Ok(_)) => return Err(ApiError::bad_request("the first message must be JSON text")),
+        _ => return Ok(()),
+    };
+    let first: First = serde_json::from_str(&first)
+        .map_err(|error| ApiError::bad_request(format!("the first message does not fit: {error}")))?;
+    let (process, offset, keep) = match first {
+        First::Start(start) => (reached.start(start.process.into_command()?).await?, 0, start.keep),
+        First::Attach(Attach { pid, offset }) => (tracked(reached, pid)?, offset, true),
+    };
+    let started = json!({"started": {"pid": process.pid}}).to_string();
+    let over = match socket.send(Message::text(started)).await {
+        Ok(()) => relay(socket, &process, offset).await,
+        Err(_) => Over::Left,
+    };
+    match over {
+        Over::Ended => {}
+        Over::Left if keep => {}
+        // As when a terminal is closed; without one nobody would hear of it.
+        Over::Left => drop(process.signal(if process.terminal { HANGUP } else { KILL }, true).await),
+        Over::Wrong(error) => {
+            if !keep {
+                let _ = process.signal(KILL, true).await;
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Why a connection ends.
+enum Over {
+    /// The process has ended, and the client was told.
+    Ended,
+    /// The client is gone.
+    Left,
+    /// The client said something that makes no sense.
+    Wrong(ApiError),
+}
+
+async fn relay(socket: &mut WebSocket, process: &Arc<Tracked>, offset: u64) -> Over {
+    let mut reader = process.read_from(offset);
+    // Of its own, so that a process that does not read its input is still heard.
+    let (input, queue) = mpsc::channel(INPUT_QUEUE);
+    let _feeding = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(feed(process.clone(), queue)));
+    let mut ping = tokio::time::interval_at((Instant::now() + PING_EVERY).into(), PING_EVERY);
+    let mut silent = 0;
+    loop {
+        tokio::select! {
+            next = reader.next() => {
+                let (message, last) = match next {
+                    Some(Next::Chunk(chunk)) => (Message::Binary(framed(chunk.source, &chunk.bytes)), false),
+                    Some(Next::Ended(ended)) => {
+                        (Message::text(json!({"exit": ExitStatus::from(&ended)}).to_string()), true)
+                    }
+                    None => return Over::Ended,
+                };
+                if socket.send(message).await.is_err() {
+                    return Over::Left;
+                }
+                if last {
+                    return Over::Ended;
+                }
+            }
+            // Not while input waits: the client feels it, as the writer of a full pipe would.
+            message = socket.recv(), if input.capacity() > 0 => {
+                silent = 0;
+                let said = match message {
+                    Some(Ok(Message::Binary(bytes))) => {
+                        let _ = input.try_send((bytes, false));
+                        continue;
+                    }
+                    Some(Ok(Message::Text(text))) => text,
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return Over::Left,
+                };
+                match serde_json::from_str(&said) {
+                    Ok(Control::CloseStdin(end)) => drop(input.try_send((Bytes::new(), end))),
+                    Ok(Control::Resize(size)) => match size.try_into() {
+                        Ok(size) => drop(process.resize(size).await),
+                        Err(error) => return Over::Wrong(error),
+                    },
+                    Ok(Control::Signal(signal)) => drop(process.signal(signal as i32, true).await),
+                    Err(error) => return Over::Wrong(ApiError::bad_request(format!("not understood: {error}"))),
+                }
+            }
+            _ = ping.tick() => {
+                silent += 1;
+                let gone = silent > SILENT_ROUNDS && input.capacity() > 0;
+                if gone || socket.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return Over::Left;
+                }
+            }
+        }
+    }
+}
+
+async fn feed(process: Arc<Tracked>, mut queue: mpsc::Receiver<(Bytes, bool)>) {
+    while let Some((bytes, end)) = queue.recv().await {
+        if process.send_input(&bytes, end).await.is_err() {
+            break;
+        }
+    }
+    // It takes no more; what still comes is thrown away, as if written to nobody.
+    while queue.recv().await.is_some() {}
+}
+
+fn framed(source: Source, bytes: &[u8]) -> Bytes {
+    let channel = match source {
+        Source::Stdout => 1,
+        Source::Stderr => 2,
+        Source::Terminal => 3,
+    };
+    let mut frame = Vec::with_capacity(bytes.len() + 1);
+    frame.push(channel);
+    frame.extend_from_slice(bytes);
+    frame.into()
+}

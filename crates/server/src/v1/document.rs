@@ -1,0 +1,86 @@
+//! The OpenAPI document, made from the handlers.
+
+use serde::Serialize;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, OpenApi, Ref, ResponseBuilder};
+use utoipa::{Modify, OpenApi as _, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Error {
+    /// The HTTP status again.
+    pub code: u16,
+    /// What happened, why, and what to do.
+    pub message: String,
+}
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "sloplet",
+        description = "Disposable, contained machines for AI agents.\n\nAll paths but this document's want an API key, \
+            as `X-API-KEY` or as a bearer token. Sizes are written like `512MiB`, times like `90s` or `1h30m`. \
+            A sandbox is named by its id or its name."
+    ),
+    components(schemas(Error)),
+    modifiers(&Keys),
+    security(("key" = []), ("bearer" = []))
+)]
+struct Base;
+
+struct Keys;
+
+impl Modify for Keys {
+    fn modify(&self, document: &mut OpenApi) {
+        let components = document.components.get_or_insert_default();
+        let key = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-KEY")));
+        let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+        components.add_security_scheme("key", key);
+        components.add_security_scheme("bearer", bearer);
+    }
+}
+
+/// What any request may be answered with besides what it is for.
+const ERRORS: [(&str, &str); 12] = [
+    ("400", "The request makes no sense"),
+    ("401", "No API key, or an unknown one"),
+    ("403", "The key, or the user inside, may not do that"),
+    ("404", "There is no such thing, or it belongs to another key"),
+    ("408", "The body did not come in time"),
+    ("409", "Its state does not allow that"),
+    ("413", "Too large"),
+    ("429", "The key may not have more, or not so often"),
+    ("500", "The server failed; its log says more"),
+    ("501", "This kind of isolation cannot do that"),
+    ("502", "The sandbox ended, or does not answer"),
+    ("507", "Disk, memory or processes of the sandbox are used up"),
+];
+
+/// The document.
+pub fn document() -> OpenApi {
+    let (_, mut document) = OpenApiRouter::with_openapi(Base::openapi()).nest("/v1", super::routes()).split_for_parts();
+    document.info.license = None;
+    document.info.contact = None;
+    for item in document.paths.paths.values_mut() {
+        let operations =
+            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch, &mut item.head];
+        operations.into_iter().flatten().for_each(add_errors);
+    }
+    document
+}
+
+fn add_errors(operation: &mut Operation) {
+    for (status, description) in ERRORS {
+        operation.responses.responses.entry(status.to_owned()).or_insert_with(|| {
+            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+            ResponseBuilder::new().description(description).content("application/json", content).build().into()
+        });
+    }
+}
+
+/// The document as it is served and checked in.
+pub fn text() -> String {
+    document().to_pretty_json().map(|text| text + "\n").unwrap_or_default()
+}

@@ -1,0 +1,91 @@
+//! Arguments of handlers: like axum's own, but every refusal is an [`ApiError`] that says what is wrong.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// A JSON body.
+pub struct Payload<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        parse(&read(request, state).await?).map(Self)
+    }
+}
+
+/// A JSON body that may be left out.
+pub struct OptionalPayload<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalPayload<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let body = read(request, state).await?;
+        if body.is_empty() { Ok(Self(T::default())) } else { parse(&body).map(Self) }
+    }
+}
+
+async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this path takes")
+        }
+        _ => ApiError::bad_request(rejection.body_text()),
+    })
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("the body does not fit: {error}")))
+}
+
+/// What follows the question mark.
+pub struct Params<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Query(value) = Query::from_request_parts(parts, state).await?;
+        Ok(Self(value))
+    }
+}
+
+/// The variable parts of the path.
+pub struct Segments<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Path(value) = Path::from_request_parts(parts, state).await?;
+        Ok(Self(value))
+    }
+}
+
+/// A size or a time as people write it.
+pub fn unit<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> Result<T, ApiError> {
+    text.parse().map_err(|error| ApiError::bad_request(format!("{name}: {error}")))
+}
+
+/// The same, where it may be left out.
+pub fn optional_unit<T>(name: &str, text: Option<&String>) -> Result<Option<T>, ApiError>
+where
+    T: std::str::FromStr<Err: std::fmt::Display>,
+{
+    text.map(|text| unit(name, text)).transpose()
+}
+
+/// Keeps apart what was left out (`None`) and what was said to be nothing (`Some(None)`).
+pub fn said<'de, D, T>(from: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::Deserialize<'de>,
+{
+    serde::Deserialize::deserialize(from).map(Some)
+}

@@ -1,0 +1,47 @@
+//! The server itself.
+
+use axum::Json;
+use axum::extract::State as AppState;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::lifecycle::Report;
+use crate::app::App;
+use crate::auth::{Access, Scope};
+
+/// The server.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Info {
+    /// Its version.
+    pub version: String,
+    /// How it is reached.
+    pub url: String,
+    /// What names of its previews end with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// What this key may do.
+    pub scope: Scope,
+    /// Its process; only for keys of the scope `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Where it keeps its data; only for keys of the scope `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// What its walls enforce on this host.
+    pub drivers: Vec<Report>,
+}
+
+/// Look at the server.
+#[utoipa::path(get, path = "/info", tag = "server", responses((status = 200, body = Info)))]
+pub async fn get(AppState(app): AppState<App>, access: Access) -> Json<Info> {
+    let admin = access.scope >= Scope::Admin;
+    Json(Info {
+        version: env!("CARGO_PKG_VERSION").into(),
+        url: app.config().url.clone(),
+        domain: app.config().domain.clone(),
+        scope: access.scope,
+        pid: admin.then(std::process::id),
+        data: admin.then(|| app.config().data.display().to_string()),
+        drivers: app.sandboxes().engine().reports().into_iter().map(Into::into).collect(),
+    })
+}

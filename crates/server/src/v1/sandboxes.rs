@@ -1,0 +1,217 @@
+//! Sandboxes: made, found, changed, removed.
+
+use axum::Json;
+use axum::extract::State as AppState;
+use axum::http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use sloplet_engine::life::{Filter, NewSandbox, Record, State};
+use utoipa::{IntoParams, ToSchema};
+
+use super::extract::{OptionalPayload, Params, Payload, Segments, said};
+use super::sandbox::{CreateSandbox, Sandbox, life};
+use crate::app::App;
+use crate::auth::{Access, Scope};
+use crate::error::ApiError;
+
+/// Sandboxes in one answer, unless that is said.
+const USUAL_PAGE: usize = 100;
+
+/// Most sandboxes in one answer.
+const LARGEST_PAGE: usize = 1000;
+
+/// Longest idempotency key.
+const KEY_LENGTH: usize = 255;
+
+/// Make a sandbox.
+#[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "Requests with the same one make one sandbox.")),
+    responses((status = 201, body = Sandbox)))]
+pub async fn create(
+    AppState(app): AppState<App>,
+    access: Access,
+    headers: HeaderMap,
+    OptionalPayload(body): OptionalPayload<CreateSandbox>,
+) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
+    let key = idempotency_key(&headers)?;
+    let mut request = body.into_request(&access, key)?;
+    choose_image(&app, &access, &mut request)?;
+    let record = app.sandboxes().create(&access.owner, request, &access.quota).await?;
+    Ok((StatusCode::CREATED, Json(Sandbox::of(record, &access))))
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if !text.is_empty() && text.len() <= KEY_LENGTH => Ok(Some(text.to_owned())),
+        _ => Err(ApiError::bad_request(format!("Idempotency-Key must be 1 to {KEY_LENGTH} visible ASCII characters"))),
+    }
+}
+
+/// A snapshot of the owner's goes by its own name. Paths of the host are for those who may mount them anyway.
+fn choose_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<(), ApiError> {
+    let image = request.spec.image.clone();
+    if let Ok(snapshot) = app.sandboxes().get_snapshot(&access.owner, &image) {
+        request.spec.image = snapshot.image();
+        return Ok(());
+    }
+    if image == "host" {
+        return Ok(());
+    }
+    let unknown = || ApiError::not_found(format!("there is no image '{}': see /v1/images", image.escape_default()));
+    if image.starts_with("snapshot-") {
+        return Err(unknown());
+    }
+    let path = image.starts_with(['/', '.', '~']);
+    if path {
+        access.require(Scope::Admin)?;
+    } else if image.contains('/') && access.scope < Scope::Admin {
+        let stored = |one: &sloplet_image::Image| one.name == image || one.name == format!("{image}:latest");
+        let images = app.sandboxes().engine().images()?.list()?;
+        images.iter().find(|one| stored(one)).ok_or_else(unknown)?;
+    }
+    Ok(())
+}
+
+/// Which sandboxes are wanted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Wanted {
+    /// In one of these states, with commas between them.
+    #[param(example = "running,paused", pattern = "^(creating|running|paused|stopped|failed)(,(creating|running|paused|stopped|failed))*$")]
+    state: Option<String>,
+    /// With all of these metadata: `name=value&name=value`, itself URL-encoded.
+    #[param(example = "team=a")]
+    metadata: Option<String>,
+    /// Of this name.
+    name: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// Where the last answer ended: its `next`.
+    #[param(pattern = "^[0-9]{1,19}-[a-z0-9]{1,64}$")]
+    cursor: Option<String>,
+}
+
+/// Some of the sandboxes, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SandboxPage {
+    /// The sandboxes.
+    pub sandboxes: Vec<Sandbox>,
+    /// Give it as `cursor` to get those that follow; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// List sandboxes, newest first.
+#[utoipa::path(get, path = "/sandboxes", tag = "sandboxes", params(Wanted),
+    responses((status = 200, body = SandboxPage)))]
+pub async fn list(
+    AppState(app): AppState<App>,
+    access: Access,
+    Params(wanted): Params<Wanted>,
+) -> Result<Json<SandboxPage>, ApiError> {
+    let limit = match wanted.limit.unwrap_or(USUAL_PAGE) {
+        limit @ 1..=LARGEST_PAGE => limit,
+        _ => return Err(ApiError::bad_request(format!("limit must be 1 to {LARGEST_PAGE}"))),
+    };
+    let after = wanted.cursor.as_deref().map(position).transpose()?;
+    let metadata = wanted.metadata.as_deref().unwrap_or_default();
+    let metadata = serde_urlencoded_pairs(metadata);
+    let states = wanted.state.as_deref().map(states).transpose()?.unwrap_or_default();
+    let filter = Filter { states, metadata, ..Filter::default() };
+    let mut found = app.sandboxes().list(&access.owner, &filter);
+    found.retain(|record| wanted.name.is_none() || record.request.name == wanted.name);
+    // By creation and id, so that a page stays a page whatever is made or removed meanwhile.
+    found.sort_by(|a, b| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
+    if let Some((created, id)) = &after {
+        found.retain(|record| (record.created_ms, record.id.as_str()) < (*created, id.as_str()));
+    }
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|record| format!("{}-{}", record.created_ms, record.id));
+    let sandboxes = found.into_iter().map(|record| Sandbox::of(record, &access)).collect();
+    Ok(Json(SandboxPage { sandboxes, next }))
+}
+
+fn position(cursor: &str) -> Result<(u64, String), ApiError> {
+    let parts = cursor.split_once('-').and_then(|(created, id)| Some((created.parse().ok()?, id.to_owned())));
+    parts.ok_or_else(|| ApiError::bad_request("cursor must be the 'next' of an earlier answer"))
+}
+
+fn states(text: &str) -> Result<Vec<State>, ApiError> {
+    let all = [State::Creating, State::Running, State::Paused, State::Stopped, State::Failed];
+    text.split(',')
+        .map(|word| {
+            let advice = "use creating, running, paused, stopped, failed";
+            let unknown = || ApiError::bad_request(format!("unknown state '{}': {advice}", word.escape_default()));
+            all.into_iter().find(|state| state.name() == word).ok_or_else(unknown)
+        })
+        .collect()
+}
+
+/// `name=value&name=value`, URL-encoded.
+fn serde_urlencoded_pairs(text: &str) -> Vec<(String, String)> {
+    let decode = |part: &str| {
+        percent_encoding::percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned()
+    };
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect()
+}
+
+/// Look at a sandbox.
+#[utoipa::path(get, path = "/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path, description = "Its id or name")),
+    responses((status = 200, body = Sandbox)))]
+pub async fn get(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+) -> Result<Json<Sandbox>, ApiError> {
+    Ok(Json(Sandbox::of(app.sandboxes().get(&access.owner, &id)?, &access)))
+}
+
+/// Kill everything in a sandbox and forget it.
+#[utoipa::path(delete, path = "/sandboxes/{id}", tag = "sandboxes", params(("id" = String, Path, description = "Its id or name")),
+    responses((status = 204)))]
+pub async fn remove(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+) -> Result<StatusCode, ApiError> {
+    let record = app.sandboxes().get(&access.owner, &id)?;
+    app.sandboxes().destroy(&access.owner, &record.id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What is to be changed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeSandbox {
+    /// How long it lives from now on; `null`: until it is removed.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<String>, required, example = "2h", pattern = "^[1-9][0-9]{0,4}(ms|s|m|h|d)$")]
+    timeout: Option<Option<String>>,
+}
+
+/// Change how long a sandbox lives.
+#[utoipa::path(patch, path = "/sandboxes/{id}", tag = "sandboxes", request_body = ChangeSandbox,
+    params(("id" = String, Path, description = "Its id or name")), responses((status = 200, body = Sandbox)))]
+pub async fn change(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+    Payload(body): Payload<ChangeSandbox>,
+) -> Result<Json<Sandbox>, ApiError> {
+    if body.timeout.is_none() {
+        return Err(ApiError::bad_request("say what to change: timeout"));
+    }
+    let record = app.sandboxes().get(&access.owner, &id)?;
+    let record = app.sandboxes().set_timeout(&access.owner, &record.id, life(body.timeout)?).await?;
+    Ok(Json(Sandbox::of(record, &access)))
+}
+
+/// The sandbox that this key calls so.
+pub fn find(app: &App, access: &Access, id: &str) -> Result<Record, ApiError> {
+    Ok(app.sandboxes().get(&access.owner, id)?)
+}

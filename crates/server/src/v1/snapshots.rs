@@ -1,0 +1,79 @@
+//! Saved sandboxes.
+
+use axum::Json;
+use axum::extract::State as AppState;
+use axum::http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::extract::Segments;
+use crate::app::App;
+use crate::auth::Access;
+use crate::error::ApiError;
+
+/// A saved sandbox: an image that new ones start from.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Snapshot {
+    /// Letters and digits.
+    pub id: String,
+    /// A name to find it by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The sandbox that was saved.
+    pub sandbox: String,
+    /// What that sandbox started from.
+    pub image: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Bytes that the sandbox had changed.
+    pub bytes: u64,
+    /// Files that the sandbox had changed.
+    pub files: u64,
+    /// How long its processes stood still for it, in microseconds.
+    pub frozen_us: u64,
+}
+
+impl From<sloplet_engine::life::Snapshot> for Snapshot {
+    fn from(snapshot: sloplet_engine::life::Snapshot) -> Self {
+        Self {
+            id: snapshot.id,
+            name: snapshot.name,
+            sandbox: snapshot.sandbox,
+            image: snapshot.template,
+            created_ms: snapshot.created_ms,
+            bytes: snapshot.bytes,
+            files: snapshot.files,
+            frozen_us: snapshot.frozen_us,
+        }
+    }
+}
+
+/// List snapshots, newest first.
+#[utoipa::path(get, path = "/snapshots", tag = "snapshots", responses((status = 200, body = Vec<Snapshot>)))]
+pub async fn list(AppState(app): AppState<App>, access: Access) -> Result<Json<Vec<Snapshot>>, ApiError> {
+    Ok(Json(app.sandboxes().snapshots(&access.owner)?.into_iter().map(Into::into).collect()))
+}
+
+/// Look at a snapshot.
+#[utoipa::path(get, path = "/snapshots/{id}", tag = "snapshots",
+    params(("id" = String, Path, description = "Its id or name")), responses((status = 200, body = Snapshot)))]
+pub async fn get(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+) -> Result<Json<Snapshot>, ApiError> {
+    Ok(Json(app.sandboxes().get_snapshot(&access.owner, &id)?.into()))
+}
+
+/// Forget a snapshot. Sandboxes made from it are not touched.
+#[utoipa::path(delete, path = "/snapshots/{id}", tag = "snapshots",
+    params(("id" = String, Path, description = "Its id or name")), responses((status = 204)))]
+pub async fn remove(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+) -> Result<StatusCode, ApiError> {
+    let snapshot = app.sandboxes().get_snapshot(&access.owner, &id)?;
+    app.sandboxes().remove_snapshot(&access.owner, &snapshot.id)?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,199 @@
+//! From a plan to a sandbox.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use sloplet_sys::clone::{Namespaces, Side};
+
+use super::{Server, from_now};
+use crate::cgroup::{self, Group};
+use crate::child::Child;
+use crate::container::Materials;
+use crate::container::binds::Templates;
+use crate::lease::Lease;
+use crate::plan::{Plan, Wall};
+use crate::protocol::{During, Overdue, Privilege, Problem, Walls, send};
+use crate::sandbox::{Door, HeldLayer, Sandbox, Stage as SandboxStage, kill_and_wait};
+use crate::{door, idmap, process};
+
+/// What every sandbox needs, made ahead.
+pub(super) struct Spare {
+    lease: Option<Lease>,
+    group: Group,
+}
+
+/// What [`Server::keep`] keeps.
+type Kept = (Vec<Rc<HeldLayer>>, Option<OwnedFd>, Option<Door>);
+
+const CONTAINER_NAMESPACES: Namespaces = Namespaces(
+    Namespaces::USER.0
+        | Namespaces::MOUNT.0
+        | Namespaces::PID.0
+        | Namespaces::IPC.0
+        | Namespaces::UTS.0
+        | Namespaces::TIME.0,
+);
+
+impl Server {
+    /// Gets ready what the next sandbox will need whatever it is. Failures will be told by the next `Create`, which tries
+    /// again.
+    pub(super) fn prepare_next(&mut self) {
+        if self.walls == Walls::Container {
+            let _ = self.stage.set(&self.thread, &self.privilege, self.owner.run_dir());
+        }
+        if self.spare.is_none() {
+            self.spare = self.make_spare().ok();
+        }
+    }
+
+    fn make_spare(&mut self) -> Result<Spare, Problem> {
+        let lease = match self.privilege {
+            Privilege::Root => Some(Lease::take(self.owner.run_dir(), &self.owner.name)?),
+            _ => None,
+        };
+        self.groups_made += 1;
+        let group = Group::make(&self.cgroups, &self.owner.group_name(self.groups_made))?;
+        Ok(Spare { lease, group })
+    }
+
+    pub(super) fn create(&mut self, id: &str, plan: &Plan, fds: Vec<OwnedFd>) -> Result<(i32, u64), Problem> {
+        match (self.walls, &plan.wall) {
+            (Walls::Container, Wall::Container(_)) => {
+                self.stage.set(&self.thread, &self.privilege, self.owner.run_dir())?;
+            }
+            (Walls::Process, Wall::Process(_)) => {}
+            _ => return Err(io::Error::other("this spawner is for another kind of wall")).during("start"),
+        }
+        if self.retired {
+            return Err(Problem::plain("start", "this spawner makes no more sandboxes"));
+        }
+        if self.find(id).is_ok() {
+            return Err(Problem::plain("start", "there is a sandbox of that id already"));
+        }
+        let Spare { lease, mut group } = match self.spare.take() {
+            Some(spare) => spare,
+            None => self.make_spare()?,
+        };
+        let scratch = match &plan.wall {
+            Wall::Container(_) => None,
+            Wall::Process(process) => {
+                let record = self.owner.run_dir().join(&self.owner.name);
+                Some(process::Scratch::make(process, &record, id, lease.as_ref().map(process::user_of))?)
+            }
+        };
+        let bounds = &plan.bounds;
+        let limits = cgroup::Limits { memory: bounds.memory, cpu_millis: bounds.cpu_millis, pids: bounds.pids };
+        let (layers, listener, door) = match plan.lasting {
+            true => self.keep(id, plan)?,
+            false => Default::default(),
+        };
+        let started = group.limit(limits).and_then(|()| self.start(plan, fds, listener, &group, lease.as_ref()));
+        let (pid, pidfd, stage) = started?;
+        group.started();
+        self.sandboxes_made += 1;
+        let token = self.watch(&pidfd).during("watch the sandbox")?;
+        let sandbox = Sandbox {
+            id: id.to_owned(),
+            pid,
+            pidfd,
+            stage,
+            copying: None,
+            group,
+            frozen: false,
+            lasting: plan.lasting,
+            born: Instant::now(),
+            deadline: from_now(bounds.lifetime_ms),
+            overdue: Overdue::Destroy,
+            timed_out: false,
+            layers,
+            door,
+            scratch,
+            lease,
+        };
+        self.sandboxes.insert(token, sandbox);
+        Ok((pid, token))
+    }
+
+    /// What a lasting sandbox needs besides: its layers held, and a socket for its agent.
+    fn keep(&mut self, id: &str, plan: &Plan) -> Result<Kept, Problem> {
+        if self.door.is_none() {
+            return Err(Problem::plain("start", "this spawner does not outlive its engine"));
+        }
+        let paths = match &plan.wall {
+            Wall::Container(container) => &container.layers[..],
+            Wall::Process(_) => &[],
+        };
+        let path = |bytes: &minicbor::bytes::ByteVec| PathBuf::from(OsStr::from_bytes(bytes));
+        let layers = paths.iter().map(|layer| self.layers.hold(&path(layer))).collect::<Result<_, _>>()?;
+        let (dir, name) = (self.owner.dir(), door::of_agent(id));
+        let listener = door::open_door(&dir, &name, SocketType::STREAM).during("make the agent's socket")?;
+        Ok((layers, Some(listener), Some(Door(dir.join(name)))))
+    }
+
+    /// Forks the child and hands it what it needs.
+    fn start(
+        &mut self,
+        plan: &Plan,
+        fds: Vec<OwnedFd>,
+        listener: Option<OwnedFd>,
+        group: &Group,
+        lease: Option<&Lease>,
+    ) -> Result<(i32, OwnedFd, SandboxStage), Problem> {
+        let mut fds = fds.into_iter();
+        let stream = fds.next().ok_or_else(|| std::io::Error::other("no stream was passed")).during("start")?;
+        let disk =
+            matches!(&plan.wall, Wall::Container(container) if container.disk_on_file).then(|| fds.next()).flatten();
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .during("make a socket pair")?;
+        let namespaces = match &plan.wall {
+            Wall::Container(_) => CONTAINER_NAMESPACES,
+            Wall::Process(_) => Namespaces::NONE,
+        };
+        match self.thread.fork(namespaces, group.fork_into()).during("fork into new namespaces")? {
+            Side::Child => {
+                drop(ours);
+                let user = lease.map(process::user_of);
+                let pids_by_cgroup = self.cgroups.check(cgroup::Controller::Pids).is_ok();
+                let child =
+                    Child { thread: &self.thread, plan, privilege: &self.privilege, group, user, pids_by_cgroup };
+                child.become_agent(theirs, stream, listener)
+            }
+            Side::Parent { pid, pidfd } => {
+                drop(theirs);
+                self.stage.network.used();
+                let supplied = self.supply(pid, plan, lease, disk.as_ref(), ours.as_fd());
+                if supplied.is_err() {
+                    kill_and_wait(&pidfd);
+                }
+                let stage = if plan.lasting { SandboxStage::Coming(ours) } else { SandboxStage::Unknown };
+                supplied.map(|()| (pid, pidfd, stage))
+            }
+        }
+    }
+
+    /// Maps the child's ids and passes it its mounts.
+    fn supply(
+        &self,
+        pid: i32,
+        plan: &Plan,
+        lease: Option<&Lease>,
+        disk: Option<&OwnedFd>,
+        to: BorrowedFd<'_>,
+    ) -> Result<(), Problem> {
+        let Wall::Container(container) = &plan.wall else {
+            return send(to, &0u8, &[]).during("let the child go on");
+        };
+        idmap::write(pid, &idmap::for_sandbox(&self.privilege, lease))?;
+        let namespace = idmap::namespace_of(pid)?;
+        let templates = Templates { devices: &self.stage.devices(), masks: &self.stage.masks() };
+        let materials =
+            Materials::open(&self.thread, container, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
+        send(to, &0u8, &materials.fds()).during("pass mounts to the child")
+    }
+}
