@@ -7,6 +7,7 @@
 //! - [`sections`]: what is measured, a file for each table.
 //! - [`competitors`]: how the others are set up, run and cleaned up after.
 //! - [`ours`]: the engine library and the binary under test.
+//! - [`http`]: a client for what is served.
 //! - [`measure`]: rounds and samples; [`process_memory`]: what processes and the kernel hold.
 //! - [`scratch`]: folders for what is made.
 //! - [`report`], [`mod@print`]: the results, for machines and for people; [`targets`]: what they must be.
@@ -15,6 +16,7 @@
 //! end, also after Ctrl-C.
 
 mod competitors;
+mod http;
 mod interrupt;
 mod measure;
 mod options;

@@ -50,6 +50,8 @@ pub enum SectionName {
     Streaming,
     /// Memory of an idle agent.
     Agent,
+    /// The server, over HTTP.
+    Serve,
 }
 
 impl Options {

@@ -18,12 +18,22 @@ pub fn judge(report: &Report, complete: bool) -> Vec<Target> {
     most("creation with many sandboxes ≤ 1.5 × with few", over(p50(LAST_CREATED), p50(FIRST_CREATED)), 1.5, "×");
     most("private memory of an idle agent < 1 MiB", value(AGENT_PRIVATE), 1.0, "MiB");
     most("streaming in bounded memory: < 16 MiB more at its peak", value(STREAM_GROWTH), 16.0, "MiB");
+    most("HTTP: created → first output ≤ 15 ms", p50(SERVE_CREATE), 15.0, "ms");
+    most("HTTP: the same from a warm machine ≤ 5 ms", p50(SERVE_WARM), 5.0, "ms");
+    most("HTTP: exec ≤ 4 ms", p50(SERVE_EXEC), 4.0, "ms");
+    most("HTTP: fork of a paused sandbox, 1 GiB in 10,000 files, ≤ 5 ms", p50(FORK_PAUSED), 5.0, "ms");
+    most("the idle server < 30 MiB", value(SERVE_IDLE), 30.0, "MiB");
+    most("200 clients in 50 sandboxes: none fails", value(SERVE_FAILURES), 0.0, "clients");
+    most("transfers in bounded memory: < 64 MiB more", value(SERVE_GROWTH), 64.0, "MiB");
     let mut least = |promise: &str, measured: Option<f64>, limit: f64, unit: &str| {
         all.push(target(promise, measured, unit, |value| value >= limit));
     };
     least("docker run ≥ 60 × create + exec + destroy", over(p50(DOCKER), p50(LIBRARY)), 60.0, "×");
     least("docker exec ≥ 40 × exec in a running sandbox", over(p50(EXEC_DOCKER), p50(EXEC)), 40.0, "×");
     least("sustained create + exec + destroy ≥ 300/s", value(BEST_RATE), 300.0, "/s");
+    least("Docker's API ≥ 20 × created → first output", over(p50(SERVE_DOCKER), p50(SERVE_CREATE)), 20.0, "×");
+    least("upload ≥ 500 MB/s", value(SERVE_UPLOAD), 500.0, "MB/s");
+    least("download ≥ 500 MB/s", value(SERVE_DOWNLOAD), 500.0, "MB/s");
     let wanted = value(PIPE_SPEED).map_or(1.0, |pipe| (0.7 * pipe).min(1.0));
     let promise = format!("streaming ≥ 1 GB/s or 70 % of a plain pipe (here: {wanted:.2} GB/s)");
     least(&promise, value(STREAM_SPEED), wanted, "GB/s");

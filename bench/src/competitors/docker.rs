@@ -78,6 +78,11 @@ impl Docker {
         command
     }
 
+    /// Where its API is.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("socket")
+    }
+
     /// A whole run of `true`.
     pub fn run(&self) -> Result<Duration> {
         program::time(self.command().args(["run", "--rm", "--network", "none", IMAGE, "true"]))

@@ -6,6 +6,7 @@ mod agent;
 mod density;
 mod exec;
 mod rate;
+mod serve;
 mod stages;
 mod streaming;
 mod whole;
@@ -21,7 +22,7 @@ use crate::scratch::Scratch;
 pub fn run_all(options: &Options, report: &mut Report) -> Result<()> {
     print::machine(&report.machine);
     let dir = &Scratch::make()?;
-    if options.wants(SectionName::Whole) || options.wants(SectionName::Exec) {
+    if [SectionName::Whole, SectionName::Exec, SectionName::Serve].into_iter().any(|section| options.wants(section)) {
         with_competitors(options, report, dir)?;
     }
     if options.wants(SectionName::Stages) {
@@ -54,6 +55,9 @@ fn with_competitors(options: &Options, report: &mut Report, dir: &Scratch) -> Re
     }
     if options.wants(SectionName::Exec) {
         exec::measure(options, report, dir, &rootfs, &docker)?;
+    }
+    if options.wants(SectionName::Serve) {
+        serve::measure(options, report, dir, &docker)?;
     }
     Ok(())
 }

@@ -21,3 +21,15 @@ pub const STREAM_SPEED: &str = "stdout of a command in a sandbox";
 pub const STREAM_GROWTH: &str = "growth of this process at its peak";
 
 pub const AGENT_PRIVATE: &str = "private memory of PID 1 after 3 s";
+
+pub const SERVE_CREATE: &str = "sandbox created → first output";
+pub const SERVE_WARM: &str = "the same, from a warm machine";
+pub const SERVE_EXEC: &str = "exec of 'true'";
+pub const SERVE_DOCKER: &str = "Docker's API: created → first output";
+pub const SERVE_IDLE: &str = "memory of the idle server (PSS)";
+pub const SERVE_CROWD: &str = "200 clients running 'echo' in 50 sandboxes";
+pub const SERVE_FAILURES: &str = "of which failed";
+pub const SERVE_UPLOAD: &str = "upload of 1 GiB";
+pub const SERVE_DOWNLOAD: &str = "download of 1 GiB";
+pub const SERVE_GROWTH: &str = "memory it took (PSS)";
+pub const FORK_PAUSED: &str = "fork, paused";

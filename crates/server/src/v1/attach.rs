@@ -100,9 +100,7 @@ pub async fn attach(
 }
 
 /// A WebSocket, or why not.
-pub fn upgraded(
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<WebSocketUpgrade, ApiError> {
+pub fn upgraded(upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>) -> Result<WebSocketUpgrade, ApiError> {
     let upgrade = upgrade.map_err(|error| ApiError::bad_request(format!("this path wants a WebSocket: {error}")))?;
     Ok(upgrade.max_message_size(MESSAGE).max_frame_size(MESSAGE))
 }

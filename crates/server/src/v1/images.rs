@@ -73,14 +73,15 @@ pub async fn import(
 ) -> Result<(StatusCode, Json<Image>), ApiError> {
     access.require(Scope::Admin)?;
     if name == "host" || name.starts_with("snapshot-") {
-        return Err(ApiError::bad_request(format!("'{name}' is not for images that are imported: choose another name")));
+        return Err(ApiError::bad_request(format!(
+            "'{name}' is not for images that are imported: choose another name"
+        )));
     }
     let engine = app.sandboxes().engine().clone();
     let stream = body.into_data_stream().map_err(io::Error::other);
     let reader = SyncIoBridge::new(StreamReader::new(stream));
-    let import = tokio::task::spawn_blocking(move || {
-        engine.images()?.import_stream(reader, &name, &sloplet_image::silent)
-    });
+    let import =
+        tokio::task::spawn_blocking(move || engine.images()?.import_stream(reader, &name, &sloplet_image::silent));
     match import.await {
         Ok(image) => Ok((StatusCode::CREATED, Json(image?.into()))),
         Err(_) => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the import was given up")),

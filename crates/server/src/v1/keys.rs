@@ -88,7 +88,9 @@ pub async fn create(
         return Err(ApiError::bad_request(format!("label: at most {LABEL} characters")));
     }
     if body.requests_per_minute == Some(0) {
-        return Err(ApiError::bad_request("requests_per_minute: a key that may never ask is of no use; give at least 1"));
+        return Err(ApiError::bad_request(
+            "requests_per_minute: a key that may never ask is of no use; give at least 1",
+        ));
     }
     let memory = optional_unit::<sloplet_policy::ByteSize>("max_memory", body.max_memory.as_ref())?;
     let quota = Quota {

@@ -122,7 +122,8 @@ pub async fn fork(
     let change = |request: &mut NewSandbox| {
         let number = number.fetch_add(1, Ordering::Relaxed) + 1;
         request.idempotency_key = None;
-        request.name = body.name.as_ref().map(|name| if count == 1 { name.clone() } else { format!("{name}-{number}") });
+        request.name =
+            body.name.as_ref().map(|name| if count == 1 { name.clone() } else { format!("{name}-{number}") });
         if let Some(metadata) = &body.metadata {
             request.metadata = metadata.clone();
         }

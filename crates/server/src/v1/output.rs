@@ -70,7 +70,13 @@ pub async fn events(
 
 /// The events of a process from an offset on.
 fn follow(reached: Reached, process: &Arc<Tracked>, offset: u64, wait: bool) -> Response {
-    let state = Following { reader: process.read_from(offset), expected: offset, waiting: VecDeque::new(), wait, _in_use: reached };
+    let state = Following {
+        reader: process.read_from(offset),
+        expected: offset,
+        waiting: VecDeque::new(),
+        wait,
+        _in_use: reached,
+    };
     let events = stream::unfold(state, |mut state| async move {
         let event = state.next().await?;
         Some((Ok::<_, Infallible>(event), state))

@@ -153,12 +153,9 @@ pub struct ExitStatus {
 impl From<&Ended> for ExitStatus {
     fn from(ended: &Ended) -> Self {
         match ended {
-            Ended::Exited(exit) => Self {
-                exit_code: Some(exit.shell_code()),
-                signal: exit.signal,
-                timed_out: exit.timed_out,
-                lost: None,
-            },
+            Ended::Exited(exit) => {
+                Self { exit_code: Some(exit.shell_code()), signal: exit.signal, timed_out: exit.timed_out, lost: None }
+            }
             Ended::Lost(reason) => Self { lost: Some(reason.clone()), ..Self::default() },
         }
     }
@@ -246,10 +243,13 @@ pub async fn list(
     for tracked in reached.processes.list() {
         let process = Process::of(&tracked);
         let info = infos.iter().find(|info| info.pid == process.pid).filter(|_| process.running);
-        all.insert(process.pid, match info {
-            Some(info) => process.measured(info),
-            None => process,
-        });
+        all.insert(
+            process.pid,
+            match info {
+                Some(info) => process.measured(info),
+                None => process,
+            },
+        );
     }
     Ok(Json(all.into_values().collect()))
 }

@@ -79,7 +79,10 @@ fn choose_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<
 #[into_params(parameter_in = Query)]
 pub struct Wanted {
     /// In one of these states, with commas between them.
-    #[param(example = "running,paused", pattern = "^(creating|running|paused|stopped|failed)(,(creating|running|paused|stopped|failed))*$")]
+    #[param(
+        example = "running,paused",
+        pattern = "^(creating|running|paused|stopped|failed)(,(creating|running|paused|stopped|failed))*$"
+    )]
     state: Option<String>,
     /// With all of these metadata: `name=value&name=value`, itself URL-encoded.
     #[param(example = "team=a")]
@@ -153,9 +156,8 @@ fn states(text: &str) -> Result<Vec<State>, ApiError> {
 
 /// `name=value&name=value`, URL-encoded.
 fn serde_urlencoded_pairs(text: &str) -> Vec<(String, String)> {
-    let decode = |part: &str| {
-        percent_encoding::percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned()
-    };
+    let decode =
+        |part: &str| percent_encoding::percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect()
 }

@@ -297,7 +297,8 @@ pub async fn exec(
     let stored = self::session(&app, &record, &session)?;
     let _turn = busy.take(&stored.id)?;
     let reached = app.sandboxes().reach(&record.id).await?;
-    let command = Command { stdin: input.is_some(), timeout: Some(timeout), ..shell(&reached, &stored, &command).await };
+    let command =
+        Command { stdin: input.is_some(), timeout: Some(timeout), ..shell(&reached, &stored, &command).await };
     let started = Instant::now();
     let process = reached.sandbox.exec(command).await?;
     Ok(Json(finish(process, input, limit, started).await?))

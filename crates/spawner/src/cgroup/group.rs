@@ -127,8 +127,17 @@ impl Group {
         self.dirs.iter().find(|(c, _)| *c == controller).map(|(_, dir)| dir.as_path())
     }
 
-    /// Freezes or thaws every process and waits until it holds.
+    /// Freezes or thaws every process and waits until it holds. What cannot be frozen is thawed again.
     pub fn freeze(&mut self, frozen: bool) -> Result<(), Problem> {
+        let done = self.order_freeze(frozen);
+        if frozen && done.is_err() {
+            // Half frozen, it could not even be killed.
+            let _ = self.order_freeze(false);
+        }
+        done
+    }
+
+    fn order_freeze(&mut self, frozen: bool) -> Result<(), Problem> {
         let step = if frozen { "freeze the sandbox" } else { "thaw the sandbox" };
         self.gather_in_freezer().during(step)?;
         let missing = || io::Error::new(io::ErrorKind::Unsupported, "no freezer cgroup on this host");
@@ -139,8 +148,9 @@ impl Group {
             (_, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
             (_, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
         };
-        fs::write(dir.join(file), order).during(step)?;
         for _ in 0..1000 {
+            // Again and again: version 1 overlooks who went to wait for a vforked child just when it looked.
+            fs::write(dir.join(file), order).during(step)?;
             if fs::read_to_string(dir.join(state)).during(step)?.contains(reached) {
                 // Whoever was forked while the others were gathered is frozen as it comes in.
                 return self.gather_in_freezer().during(step);

@@ -32,11 +32,8 @@ impl Server {
         let (result, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).during(STEP)?;
         let frozen_at = (!sandbox.frozen).then(Instant::now);
-        if frozen_at.is_some()
-            && let Err(problem) = sandbox.group.freeze(true)
-        {
-            let _ = sandbox.group.freeze(false);
-            return Err(problem);
+        if frozen_at.is_some() {
+            sandbox.group.freeze(true)?;
         }
         let pidfd = match self.thread.fork(Namespaces::NONE, None) {
             Ok(Side::Child) => {
