@@ -166,9 +166,9 @@ def whole_response(status: int, body: bytes, content_type: str, keep_alive: bool
     return head.encode() + b"\r\n" + (body if status != 204 else b"")
 
 
-def stream_head() -> bytes:
+def stream_head(keep_alive: bool) -> bytes:
     """The start of a response that comes in chunks of newline-separated JSON."""
-    head = _head(200, keep_alive=True) + "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n"
+    head = _head(200, keep_alive) + "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n"
     return (head + "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n\r\n").encode()
 
 

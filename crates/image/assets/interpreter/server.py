@@ -123,7 +123,7 @@ class Server:
             context = self.contexts.default(languages.normalize(language))
 
         async def send() -> None:
-            writer.write(stream_head())
+            writer.write(stream_head(request.keep_alive))
             lines = context.execute(code, env_vars)
             try:
                 async for line in lines:
