@@ -55,7 +55,7 @@ impl Machine for Namespaced {
                 Ending::Expected(gone) => gone,
             };
             let gone = self.spawner.finish(&self.id, gone).await.map_err(problem)?;
-            let end = End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk: false };
+            let end = End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk: false, lost: false };
             *ending = Ending::Past(end);
             Ok(end)
         })

@@ -125,7 +125,7 @@ impl Machine for Confined {
             self.end_watch().await;
             let gone = self.spawner.finish(&self.id, gone).await.map_err(problem)?;
             let over_disk = self.over_disk.load(Ordering::Relaxed);
-            let end = End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk };
+            let end = End { oom_kills: gone.oom_kills, timed_out: gone.timed_out, over_disk, lost: false };
             *ending = Ending::Past(end);
             Ok(end)
         })

@@ -3,11 +3,14 @@
 //! A driver brings up a machine whose first program is the agent and hands back a byte stream to it. Commands, files
 //! and ports are the agent's business, the same behind every wall.
 
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::time::Duration;
 
 use sloplet_image::Image;
 use sloplet_policy::{DriverReport, Feature, Isolation, Limits, Spec};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
 /// A boxed future, so that drivers can be held as trait objects.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -45,6 +48,23 @@ pub trait Driver: Send + Sync {
         image: &'a Image,
     ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>>;
 
+    /// Brings up a machine that outlives the engine: it goes on when this process ends, however it ends, and a later
+    /// engine finds it with [`Self::adopt`]. On failure nothing of it is left.
+    fn create_lasting<'a>(
+        &'a self,
+        id: &'a str,
+        spec: &'a Spec,
+        image: &'a Image,
+    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        let _ = (id, spec, image);
+        Box::pin(async { Err(DriverError::Unsupported(Unsupported("keep a sandbox beyond the engine's end"))) })
+    }
+
+    /// Takes over the lasting machines of an engine that is gone. Whoever still talks to them is cut off.
+    fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
+        Box::pin(async { Ok(Adoption::default()) })
+    }
+
     /// Removes what earlier runs left behind; returns how many things that were.
     fn collect(&self) -> Result<usize, DriverError> {
         Ok(0)
@@ -65,10 +85,43 @@ pub trait Machine: Send + Sync {
         Box::pin(async { Err(DriverError::Unsupported(Unsupported("pause"))) })
     }
 
-    /// Saves its file system (and memory, if asked) as an image of that name.
-    fn snapshot<'a>(&'a self, name: &'a str, memory: bool) -> Pending<'a, Result<(), DriverError>> {
-        let _ = (name, memory);
-        Box::pin(async { Err(DriverError::Unsupported(Unsupported("snapshot"))) })
+    /// Copies what was written in it to `target`, an empty folder: a layer to be put on top of its image's. It stands
+    /// still meanwhile, so that the copy is of one moment. On failure or when given up, something may be left in the
+    /// folder.
+    fn snapshot(&self, target: OwnedFd) -> Pending<'_, Result<SnapshotReport, DriverError>> {
+        let _ = target;
+        Box::pin(async { Err(DriverError::Unsupported(Unsupported("take snapshots"))) })
+    }
+
+    /// Replaces its deadline, counted from now; without one, it has none. It holds whatever becomes of the engine.
+    fn set_deadline(&self, after: Option<Duration>, overdue: Overdue) -> Pending<'_, Result<(), DriverError>> {
+        let _ = (after, overdue);
+        Box::pin(async { Err(DriverError::Unsupported(Unsupported("change a sandbox's deadline"))) })
+    }
+
+    /// What it uses.
+    fn usage(&self) -> Pending<'_, Result<Usage, DriverError>> {
+        Box::pin(async { Err(DriverError::Unsupported(Unsupported("tell what a sandbox uses"))) })
+    }
+
+    /// What it is now, and all that it becomes; any number of watchers.
+    fn state(&self) -> watch::Receiver<MachineState> {
+        let (sender, receiver) = watch::channel(MachineState::Running);
+        std::mem::forget(sender);
+        receiver
+    }
+
+    /// Waits until it is gone, by itself or by [`Self::destroy`]. Can be given up and asked again.
+    fn ended(&self) -> Pending<'_, End> {
+        let mut state = self.state();
+        Box::pin(async move {
+            let ended = state.wait_for(|state| matches!(state, MachineState::Ended(_))).await.map(|state| *state);
+            match ended {
+                Ok(MachineState::Ended(end)) => end,
+                // Nobody is left to tell.
+                _ => End { lost: true, ..End::default() },
+            }
+        })
     }
 
     /// Kills everything in it and removes all that it held on the host. Idempotent.
@@ -86,6 +139,84 @@ pub trait Machine: Send + Sync {
     }
 }
 
+/// What a machine is at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MachineState {
+    /// Its processes run.
+    Running,
+    /// All its processes stand still.
+    Frozen {
+        /// Because its deadline came.
+        overdue: bool,
+    },
+    /// It is gone.
+    Ended(End),
+}
+
+/// What happens to a machine at its deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overdue {
+    /// Everything in it is killed.
+    Destroy,
+    /// It is frozen, and has no deadline any more.
+    Freeze,
+}
+
+/// What a machine uses; 0 where its host does not count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Processor time so far, in microseconds.
+    pub cpu_us: u64,
+    /// Bytes of memory, without what the kernel could drop at once. What is written counts, where that is kept in memory.
+    pub memory: u64,
+    /// The most it ever had, with what the kernel could have dropped.
+    pub memory_peak: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Bytes written that are still there.
+    pub disk_used: u64,
+    /// Bytes it may write.
+    pub disk_total: u64,
+    /// Files made that are still there.
+    pub files_used: u64,
+    /// Files it may make.
+    pub files_total: u64,
+}
+
+/// A finished snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SnapshotReport {
+    /// Bytes of file content, without holes.
+    pub bytes: u64,
+    /// Files, folders, links and marks of removed ones.
+    pub files: u64,
+    /// Sockets, which are left out.
+    pub skipped: u64,
+    /// For how long it stood still because of that; nothing if it was frozen anyway.
+    pub frozen_for: Duration,
+}
+
+/// What an engine that is gone has left.
+#[derive(Default)]
+pub struct Adoption {
+    /// Machines that live.
+    pub living: Vec<Adopted>,
+    /// Machines that ended while there was no engine, as far as is known.
+    pub ended: Vec<(String, End)>,
+}
+
+/// A machine that outlived its engine.
+pub struct Adopted {
+    /// Its sandbox's id.
+    pub id: String,
+    /// The machine.
+    pub machine: Box<dyn Machine>,
+    /// Whether it is frozen.
+    pub frozen: bool,
+    /// How long ago it was made.
+    pub age: Duration,
+}
+
 /// How a machine ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct End {
@@ -95,6 +226,8 @@ pub struct End {
     pub timed_out: bool,
     /// It was killed because it wrote more than it may, where that is watched and not enforced.
     pub over_disk: bool,
+    /// Nobody knows: whoever watched over it died (and it with him), or takes orders from another engine now.
+    pub lost: bool,
 }
 
 /// A wall was asked for something it cannot do.

@@ -132,9 +132,43 @@ impl Engine {
         }
     }
 
+    /// Shim.
+    pub async fn create_lasting(
+        &self,
+        id: String,
+        mut spec: Spec,
+        image: Image,
+        volumes: Vec<sloplet_policy::Bind>,
+    ) -> Result<Sandbox, EngineError> {
+        let driver = self.driver(spec.isolation)?;
+        let lease = image.lease()?;
+        spec.check()?;
+        spec.mounts.extend(volumes);
+        let machine = driver.create(&id, &spec, &image).await?;
+        let agent = Agent::connect(machine.connect().await?).await?;
+        Ok(Sandbox::new(id, spec, image, lease, machine, agent, Vec::new(), Instant::now()))
+    }
+
+    /// Shim.
+    pub async fn adopt(&self) -> Result<crate::driver::Adoption, DriverError> {
+        Ok(crate::driver::Adoption::default())
+    }
+
+    /// Shim.
+    pub async fn take_over(
+        &self,
+        adopted: crate::driver::Adopted,
+        spec: Spec,
+        image: Image,
+    ) -> Result<Sandbox, EngineError> {
+        let lease = image.lease()?;
+        let agent = Agent::connect(adopted.machine.connect().await?).await?;
+        Ok(Sandbox::new(adopted.id, spec, image, lease, adopted.machine, agent, Vec::new(), Instant::now()))
+    }
+
     /// Finds an image. Whether the `host` image is still up to date takes some sixty looks at the host's files: once a
     /// second is enough.
-    fn resolve(&self, name: &str) -> Result<Image, ImageError> {
+    pub fn resolve(&self, name: &str) -> Result<Image, ImageError> {
         if name != HOST {
             return self.images()?.resolve(name);
         }
@@ -204,8 +238,21 @@ fn check_features(spec: &Spec, report: &DriverReport, required: &[Feature]) -> R
 }
 
 /// Sixteen random letters and digits; no hyphens, so that `<port>-<id>` can be taken apart.
-fn new_id() -> String {
-    let mut bytes = [0u8; 16];
+pub fn new_id() -> String {
+    random_bytes::<16>()
+        .map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)]))
+        .iter()
+        .collect()
+}
+
+/// Forty random hexadecimal digits: whoever knows them may do something.
+pub fn new_secret() -> String {
+    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0u8; N];
+    // Fails only before the pool is ready, long before a user can start a program.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)])).collect()
+    bytes
 }

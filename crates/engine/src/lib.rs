@@ -3,6 +3,7 @@
 //! - [`engine`]: [`Engine`], which turns a [`Spec`](sloplet_policy::Spec) into a [`Sandbox`].
 //! - [`sandbox`]: a running sandbox; commands, files and ports are its agent's.
 //! - [`driver`]: what a wall must offer. The engine knows no wall by name.
+//! - [`life`]: sandboxes that outlive the request that made them.
 //! - [`places`]: where data and records are kept.
 //!
 //! # Limitations
@@ -14,6 +15,7 @@
 
 pub mod driver;
 pub mod engine;
+pub mod life;
 pub mod places;
 pub mod sandbox;
 

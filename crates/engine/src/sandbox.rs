@@ -96,6 +96,11 @@ impl Sandbox {
         &self.unenforced
     }
 
+    /// The machine it runs in: its state, its deadline, what it uses.
+    pub fn machine(&self) -> &dyn Machine {
+        &*self.machine
+    }
+
     /// The host's pid of its first process.
     pub fn pid(&self) -> Option<i32> {
         self.machine.pid()

@@ -105,6 +105,7 @@ fn stream(
             user: Some("user".to_owned()),
             entrypoint: Vec::new(),
             cmd: vec!["/bin/bash".to_owned()],
+            ..ImageConfig::default()
         };
         // A program that fails half-way has written half a tar: nothing is stored before it ended well.
         let mut status = None;

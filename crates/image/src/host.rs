@@ -75,6 +75,7 @@ impl Host {
             user: Some("user".to_owned()),
             entrypoint: Vec::new(),
             cmd: vec!["/bin/sh".to_owned()],
+            ..ImageConfig::default()
         }
     }
 

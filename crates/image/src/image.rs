@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ImageError;
 
 /// An image ready to be mounted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Image {
     /// `host`, a stored name with its tag, or the path it was imported from.
@@ -55,6 +55,10 @@ pub struct ImageConfig {
     pub entrypoint: Vec<String>,
     /// Rest of the command line, when the caller gives none.
     pub cmd: Vec<String>,
+    /// A shell command line that is run in the background after the start of a long-lived sandbox.
+    pub start: Option<String>,
+    /// A shell command line that succeeds once that is ready.
+    pub ready: Option<String>,
 }
 
 /// While it lives, `gc` leaves the image's layers alone, in this and in any other process.

@@ -272,6 +272,7 @@ impl ConfigFile {
             user: text(&config.user),
             entrypoint: list(&config.entrypoint),
             cmd: list(&config.cmd),
+            ..ImageConfig::default()
         }
     }
 }

@@ -40,6 +40,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Serve long-lived sandboxes over HTTP: our own API, and the one that E2B's SDKs speak.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<Serve>),
     /// Images that sandboxes start from.
     #[command(subcommand)]
     Image(Image),
@@ -149,6 +152,44 @@ pub struct Run {
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  sloplet serve
+  sloplet serve --listen 127.0.0.1:8080 --data /srv/sloplet
+  sloplet serve --listen 0.0.0.0:443 --public --tls-cert chain.pem --tls-key key.pem --domain sandbox.example.com";
+
+/// `sloplet serve`
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Address and port.
+    #[arg(long, default_value = "127.0.0.1:7070")]
+    pub listen: std::net::SocketAddr,
+
+    /// Listen on an address that others can reach.
+    #[arg(long)]
+    pub public: bool,
+
+    /// Certificate chain in PEM form, for HTTPS.
+    #[arg(long, requires = "tls_key", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key in PEM form.
+    #[arg(long, requires = "tls_cert", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// The domain whose names PORT-ID.DOMAIN lead here: what SDKs and links are told.
+    #[arg(long)]
+    pub domain: Option<String>,
+
+    /// Destroy all sandboxes when the server is asked to end, instead of leaving them for the next one.
+    #[arg(long)]
+    pub destroy_on_exit: bool,
+
+    /// Log as JSON.
+    #[arg(long)]
+    pub log_json: bool,
 }
 
 /// `sloplet image`

@@ -5,6 +5,7 @@ mod doctor;
 mod gc;
 mod image;
 mod run;
+mod serve;
 
 use sloplet_spawner::launcher::Forked;
 
@@ -15,6 +16,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
     let data = arguments.data;
     match arguments.command {
         Command::Run(options) => run::run(data, forked, *options),
+        Command::Serve(options) => serve::run(data, *options),
         Command::Doctor { json } => doctor::run(data, json),
         Command::Image(command) => image::run(data, command),
         Command::Gc { json } => gc::run(data, json),

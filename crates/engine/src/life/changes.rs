@@ -1,0 +1,225 @@
+//! Pausing, resuming, prolonging and ending sandboxes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::{now_ms, until_ms};
+use super::error::LifeError;
+use super::live::Live;
+use super::record::{OnTimeout, Record, State};
+use super::sandboxes::{Sandboxes, Slot};
+use crate::driver::{End, Overdue};
+
+/// How much later than the registry the spawner ends a sandbox: it is for when there is no server.
+const GRACE: Duration = Duration::from_secs(2);
+
+impl Sandboxes {
+    /// Sets how long it lives from now on; `None`: until it is destroyed.
+    pub async fn set_timeout(&self, owner: &str, id: &str, timeout: Option<Duration>) -> Result<Record, LifeError> {
+        let slot = self.slot(owner, id)?;
+        let _changing = slot.changing.lock().await;
+        let (now, timeout) = (now_ms(), timeout.map(|timeout| timeout.as_millis() as u64));
+        let record = slot.update(&self.0.records, |record| match record.state {
+            State::Running | State::Creating => record.ends_ms = timeout.map(|timeout| now.saturating_add(timeout)),
+            _ => record.remaining_ms = timeout,
+        })?;
+        self.schedule(&slot).await;
+        Ok(record)
+    }
+
+    /// Resumes it if it is paused or stopped, and makes sure that it lives at least so long from now on. The flag tells
+    /// whether it was resumed.
+    pub async fn connect(&self, owner: &str, id: &str, timeout: Option<Duration>) -> Result<(Record, bool), LifeError> {
+        let slot = self.slot(owner, id)?;
+        let this = self.clone();
+        self.carry_out(async move {
+            let _changing = slot.changing.lock().await;
+            let resumed = slot.record().state != State::Running;
+            if resumed {
+                this.wake(&slot).await?;
+            }
+            let least = timeout.map(|timeout| now_ms().saturating_add(timeout.as_millis() as u64));
+            let record = slot.update(&this.0.records, |record| {
+                if let (Some(ends), Some(least)) = (record.ends_ms, least) {
+                    record.ends_ms = Some(ends.max(least));
+                }
+            })?;
+            this.schedule(&slot).await;
+            Ok((record, resumed))
+        })
+        .await
+    }
+
+    /// Freezes its processes. Its clock stands still meanwhile. `Conflict` if it does not run.
+    pub async fn pause(&self, owner: &str, id: &str) -> Result<Record, LifeError> {
+        let slot = self.slot(owner, id)?;
+        let this = self.clone();
+        self.carry_out(async move {
+            let _changing = slot.changing.lock().await;
+            this.freeze(&slot).await
+        })
+        .await
+    }
+
+    /// Goes on where `pause` stopped. `Conflict` if it runs.
+    pub async fn resume(&self, owner: &str, id: &str) -> Result<Record, LifeError> {
+        let slot = self.slot(owner, id)?;
+        let this = self.clone();
+        self.carry_out(async move {
+            let _changing = slot.changing.lock().await;
+            if slot.record().state == State::Running {
+                return Err(LifeError::Conflict(format!("sandbox '{}' is running", slot.record().id)));
+            }
+            this.wake(&slot).await?;
+            this.schedule(&slot).await;
+            Ok(slot.record())
+        })
+        .await
+    }
+
+    /// Kills everything in it and forgets it.
+    pub async fn destroy(&self, owner: &str, id: &str) -> Result<(), LifeError> {
+        let slot = self.slot(owner, id)?;
+        let this = self.clone();
+        self.carry_out(async move {
+            let _changing = slot.changing.lock().await;
+            this.end(&slot).await
+        })
+        .await
+    }
+
+    /// Destroys all sandboxes of everybody.
+    pub async fn destroy_all(&self) {
+        for record in self.all() {
+            let _ = self.destroy(&record.owner, &record.id).await;
+        }
+    }
+
+    /// Replaces its network rules.
+    pub async fn set_network(&self, owner: &str, id: &str, rules: serde_json::Value) -> Result<(), LifeError> {
+        let slot = self.slot(owner, id)?;
+        let _changing = slot.changing.lock().await;
+        slot.update(&self.0.records, |record| record.request.network = Some(rules))?;
+        Ok(())
+    }
+
+    /// `changing` is held.
+    pub(super) async fn freeze(&self, slot: &Arc<Slot>) -> Result<Record, LifeError> {
+        let record = slot.record();
+        let (State::Running, Some(live)) = (record.state, slot.live()) else {
+            return Err(LifeError::Conflict(format!("sandbox '{}' is not running", record.id)));
+        };
+        live.sandbox.pause(true).await?;
+        let now = now_ms();
+        let record = slot.update(&self.0.records, |record| {
+            record.state = State::Paused;
+            record.remaining_ms = record.ends_ms.take().map(|ends| ends.saturating_sub(now));
+        })?;
+        self.schedule(slot).await;
+        self.save_meanwhile(slot);
+        Ok(record)
+    }
+
+    /// `changing` is held.
+    async fn wake(&self, slot: &Arc<Slot>) -> Result<(), LifeError> {
+        let record = slot.record();
+        match (record.state, slot.live()) {
+            (State::Paused, Some(live)) => live.sandbox.pause(false).await?,
+            (State::Stopped, _) => {
+                self.bring_up(slot).await?;
+            }
+            (state, _) => {
+                return Err(LifeError::Conflict(format!("sandbox '{}' is {}", record.id, state.name())));
+            }
+        }
+        let now = now_ms();
+        // What was saved is older than what will be written now.
+        let mut saved = None;
+        slot.update(&self.0.records, |record| {
+            record.state = State::Running;
+            record.started_ms = now;
+            if let Some(remaining) = record.remaining_ms.take() {
+                // One whose time was over gets it anew: it was woken to be used.
+                let usual = record.request.timeout.map_or(0, |timeout| timeout.as_millis() as u64);
+                let rest = if remaining == 0 { usual } else { remaining };
+                record.ends_ms = Some(now.saturating_add(rest));
+            }
+            saved = record.saved.take();
+        })?;
+        if let Some(saved) = saved {
+            self.drop_image(&saved);
+        }
+        slot.activity.touch();
+        Ok(())
+    }
+
+    /// `changing` is held.
+    pub(super) async fn end(&self, slot: &Arc<Slot>) -> Result<(), LifeError> {
+        let record = slot.record();
+        if let Some(live) = slot.set_live(None) {
+            live.sandbox.machine().destroy().await?;
+        }
+        if let Some(saved) = &record.saved {
+            self.drop_image(saved);
+        }
+        self.forget(&record.id)
+    }
+
+    /// Tells the spawner when its time is over, for when there is no server then.
+    pub(super) async fn schedule(&self, slot: &Arc<Slot>) {
+        self.0.rescheduled.notify_one();
+        let record = slot.record();
+        let Some(live) = slot.live() else { return };
+        let (deadline, then) = match record.state {
+            State::Running => (record.ends_ms.map(|ends| until_ms(ends) + GRACE), record.request.on_timeout),
+            _ => (None, OnTimeout::Destroy),
+        };
+        let then = match then {
+            OnTimeout::Destroy => Overdue::Destroy,
+            OnTimeout::Pause => Overdue::Freeze,
+        };
+        // A wall that cannot do that leaves it to the registry.
+        let _ = live.sandbox.machine().set_deadline(deadline, then).await;
+    }
+
+    /// Notices when its machine ends by itself.
+    pub(super) fn watch(&self, slot: &Arc<Slot>, live: Arc<Live>) {
+        let (slot, registry) = (Arc::downgrade(slot), Arc::downgrade(&self.0));
+        tokio::spawn(async move {
+            let end = live.sandbox.machine().ended().await;
+            let (Some(slot), Some(registry)) = (slot.upgrade(), registry.upgrade()) else { return };
+            let _changing = slot.changing.lock().await;
+            // Destroyed on purpose, or replaced.
+            if !slot.live().is_some_and(|current| Arc::ptr_eq(&current, &live)) {
+                return;
+            }
+            let this = Self(registry);
+            slot.set_live(None);
+            let record = slot.record();
+            let result = if end.timed_out {
+                this.forget(&record.id)
+            } else {
+                tracing::warn!(sandbox = record.id, oom_kills = end.oom_kills, "a sandbox ended by itself");
+                slot.update(&this.0.records, |record| {
+                    record.state = if record.saved.is_some() { State::Stopped } else { State::Failed };
+                    record.failure = Some(why(&end));
+                    record.ends_ms = None;
+                })
+                .map(|_| ())
+            };
+            if let Err(error) = result {
+                tracing::error!(%error, sandbox = record.id, "cannot remember the end of a sandbox");
+            }
+        });
+    }
+}
+
+fn why(end: &End) -> String {
+    if end.over_disk {
+        return "it wrote more than it may".into();
+    }
+    match end.oom_kills {
+        0 => "its first process ended".into(),
+        _ => "it ran out of memory".into(),
+    }
+}

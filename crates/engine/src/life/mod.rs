@@ -1,0 +1,30 @@
+//! Sandboxes that outlive the request that made them, and the server that keeps them.
+//!
+//! [`Sandboxes`] is the registry behind every front end: it creates, finds, pauses, snapshots, forks and ends sandboxes,
+//! and remembers them in the store, so that a killed server finds them again. [`Live`] is one that has a machine;
+//! [`process`] keeps what its processes write for readers that are slow, late, or come back.
+
+pub mod activity;
+mod again;
+mod changes;
+pub mod clock;
+pub mod error;
+pub mod live;
+pub mod making;
+pub mod output;
+pub mod process;
+mod reaper;
+pub mod record;
+pub mod sandboxes;
+mod saving;
+pub mod snapshot;
+pub mod volume;
+
+pub use error::LifeError;
+pub use live::{Live, Reached};
+pub use output::{Chunk, Ended, Next, Reader, Source};
+pub use process::{Processes, Tracked};
+pub use record::{NewSandbox, OnTimeout, Record, State, VolumeMount};
+pub use sandboxes::{Filter, Quota, Sandboxes};
+pub use snapshot::Snapshot;
+pub use volume::{Volume, Volumes};

@@ -1,0 +1,202 @@
+//! The processes that were started in a sandbox through its engine.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sloplet_client::{Agent, ClientError, Process, ProcessEvent};
+use sloplet_wire::{ErrorCode, Exit, Failure, TerminalSize};
+
+use super::clock::now_ms;
+use super::output::{Ended, Output, Reader, Source};
+use crate::sandbox::{Command, Sandbox};
+
+/// Ended processes that are remembered, with what is kept of their output.
+const REMEMBERED: usize = 32;
+
+/// All processes that were started in one sandbox.
+pub struct Processes {
+    agent: Agent,
+    known: Mutex<BTreeMap<u32, Arc<Tracked>>>,
+}
+
+/// A process and its output.
+pub struct Tracked {
+    /// Its pid inside.
+    pub pid: u32,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Variables that were given with it.
+    pub env: Vec<String>,
+    /// Where it was started, if that was said.
+    pub cwd: Option<String>,
+    /// Its label.
+    pub tag: Option<String>,
+    /// Whether it has a terminal.
+    pub terminal: bool,
+    /// When it was started, in milliseconds since 1970.
+    pub started_ms: u64,
+    output: Arc<Output>,
+    agent: Agent,
+}
+
+impl Processes {
+    /// Of the sandbox behind this agent.
+    pub fn new(agent: Agent) -> Self {
+        Self { agent, known: Mutex::default() }
+    }
+
+    /// Starts a command. It runs on whatever happens to whoever started it.
+    pub async fn start(&self, sandbox: &Sandbox, mut command: Command) -> Result<Arc<Tracked>, ClientError> {
+        command.background = true;
+        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+        let argv: Vec<String> = command.argv.iter().map(text).collect();
+        let (env, cwd, tag) = (command.env.clone(), command.cwd.clone(), command.tag.clone());
+        let terminal = command.terminal.is_some();
+        let process = sandbox.exec(command).await?;
+        let tracked = Tracked {
+            pid: process.pid,
+            argv,
+            env,
+            cwd,
+            tag,
+            terminal,
+            started_ms: now_ms(),
+            output: Arc::default(),
+            agent: self.agent.clone(),
+        };
+        Ok(self.track(tracked, process))
+    }
+
+    /// Finds the processes that an earlier engine started. What they wrote meanwhile is kept as far as the agent did.
+    pub async fn find_again(&self) -> Result<(), ClientError> {
+        for info in self.agent.processes().await?.into_iter().filter(|info| info.managed) {
+            let Ok(process) = self.agent.attach(info.pid).await else { continue };
+            let arguments = info.command.split(|byte| *byte == 0).filter(|part| !part.is_empty());
+            let tracked = Tracked {
+                pid: info.pid,
+                argv: arguments.map(|part| String::from_utf8_lossy(part).into_owned()).collect(),
+                env: Vec::new(),
+                cwd: None,
+                tag: info.tag,
+                terminal: info.terminal,
+                started_ms: now_ms(),
+                output: Arc::default(),
+                agent: self.agent.clone(),
+            };
+            self.track(tracked, process);
+        }
+        Ok(())
+    }
+
+    fn track(&self, tracked: Tracked, process: Process) -> Arc<Tracked> {
+        let source = if tracked.terminal { Source::Terminal } else { Source::Stdout };
+        tokio::spawn(pump(process, tracked.output.clone(), source));
+        let tracked = Arc::new(tracked);
+        let mut known = self.lock();
+        known.insert(tracked.pid, tracked.clone());
+        let mut ended: Vec<(u64, u32)> =
+            known.values().filter(|one| one.ended().is_some()).map(|one| (one.started_ms, one.pid)).collect();
+        ended.sort_unstable();
+        for (_, pid) in ended.iter().take(ended.len().saturating_sub(REMEMBERED)) {
+            known.remove(pid);
+        }
+        tracked
+    }
+
+    /// All that are remembered, by pid; ended ones too.
+    pub fn list(&self) -> Vec<Arc<Tracked>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// The one with this pid.
+    pub fn get(&self, pid: u32) -> Option<Arc<Tracked>> {
+        self.lock().get(&pid).cloned()
+    }
+
+    /// The running one with this label.
+    pub fn tagged(&self, tag: &str) -> Option<Arc<Tracked>> {
+        self.lock().values().find(|one| one.tag.as_deref() == Some(tag) && one.ended().is_none()).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Tracked>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tracked {
+    /// Reads its output from an offset on.
+    pub fn read_from(&self, offset: u64) -> Reader {
+        self.output.read_from(offset)
+    }
+
+    /// Bytes it has written so far.
+    pub fn written(&self) -> u64 {
+        self.output.length()
+    }
+
+    /// How it is over, if it is.
+    pub fn ended(&self) -> Option<Ended> {
+        self.output.ended()
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&self) -> Ended {
+        let mut reader = self.output.read_from(u64::MAX);
+        loop {
+            match reader.next().await {
+                Some(super::output::Next::Ended(ended)) => return ended,
+                Some(super::output::Next::Chunk(_)) => {}
+                None => return Ended::Lost("nobody knows".into()),
+            }
+        }
+    }
+
+    /// Writes to its standard input; `end` closes it afterwards.
+    pub async fn send_input(&self, data: &[u8], end: bool) -> Result<(), ClientError> {
+        self.still_there()?;
+        self.agent.send_input(self.pid, data, end).await
+    }
+
+    /// Sends a signal to it, or to its whole process group.
+    pub async fn signal(&self, signal: i32, group: bool) -> Result<(), ClientError> {
+        self.still_there()?;
+        self.agent.signal(self.pid, signal, group).await
+    }
+
+    /// Changes the size of its terminal.
+    pub async fn resize(&self, size: TerminalSize) -> Result<(), ClientError> {
+        self.still_there()?;
+        self.agent.resize(self.pid, size).await
+    }
+
+    /// Its pid may be somebody else's once it has ended.
+    fn still_there(&self) -> Result<(), ClientError> {
+        match self.ended() {
+            None => Ok(()),
+            Some(_) => {
+                let message = format!("process {} has ended", self.pid);
+                Err(ClientError::Failed(Failure { code: ErrorCode::NotFound, message }))
+            }
+        }
+    }
+}
+
+/// The code a shell would report, if it ended by itself.
+pub fn exit_of(ended: &Ended) -> Option<&Exit> {
+    match ended {
+        Ended::Exited(exit) => Some(exit),
+        Ended::Lost(_) => None,
+    }
+}
+
+async fn pump(mut process: Process, output: Arc<Output>, stdout: Source) {
+    loop {
+        match process.next().await {
+            Some(Ok(ProcessEvent::Stdout(bytes))) => output.push(stdout, bytes).await,
+            Some(Ok(ProcessEvent::Stderr(bytes))) => output.push(Source::Stderr, bytes).await,
+            Some(Ok(ProcessEvent::Exited(exit))) => return output.end(Ended::Exited(exit)),
+            Some(Err(error)) => return output.end(Ended::Lost(error.to_string())),
+            None => return output.end(Ended::Lost("the connection to the agent is closed".into())),
+        }
+    }
+}

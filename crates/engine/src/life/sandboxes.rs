@@ -1,0 +1,266 @@
+//! The registry: all sandboxes of a server.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sloplet_store::{Collection, Store};
+use tokio::sync::Notify;
+
+use super::activity::Activity;
+use super::error::LifeError;
+use super::live::{Live, Reached};
+use super::record::{Record, State};
+use super::snapshot::Snapshot;
+use super::volume::Volumes;
+use crate::Engine;
+use crate::driver::Usage;
+
+/// All sandboxes of a server; clones share them.
+#[derive(Clone)]
+pub struct Sandboxes(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) engine: Arc<Engine>,
+    pub(super) records: Collection<Record>,
+    pub(super) snapshots: Collection<Snapshot>,
+    pub(super) volumes: Volumes,
+    pub(super) slots: Mutex<HashMap<String, Arc<Slot>>>,
+    /// Something changed about when somebody's time is over.
+    pub(super) rescheduled: Notify,
+}
+
+/// One sandbox.
+pub(super) struct Slot {
+    record: Mutex<Record>,
+    /// None while it is being made, stopped or failed.
+    live: Mutex<Option<Arc<Live>>>,
+    pub(super) activity: Arc<Activity>,
+    /// Held while its state changes.
+    pub(super) changing: tokio::sync::Mutex<()>,
+}
+
+/// What a key may have at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct Quota {
+    /// Sandboxes that are not gone.
+    pub sandboxes: Option<u64>,
+    /// Sum of their memory limits, in bytes.
+    pub memory: Option<u64>,
+    /// Requests in a minute.
+    pub requests_per_minute: Option<u32>,
+}
+
+/// Which sandboxes are wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// In one of these states; all if empty.
+    pub states: Vec<State>,
+    /// With all of these metadata.
+    pub metadata: Vec<(String, String)>,
+    /// Made after this, in milliseconds since 1970.
+    pub since_ms: Option<u64>,
+    /// Of this template.
+    pub template: Option<String>,
+}
+
+impl Filter {
+    fn takes(&self, record: &Record) -> bool {
+        let request = &record.request;
+        let has = |(key, value): &(String, String)| request.metadata.get(key) == Some(value);
+        (self.states.is_empty() || self.states.contains(&record.state))
+            && self.metadata.iter().all(has)
+            && self.since_ms.is_none_or(|since| record.created_ms > since)
+            && self.template.as_ref().is_none_or(|template| template == record.template())
+    }
+}
+
+impl Sandboxes {
+    /// Opens the registry of a data folder: finds the sandboxes that an earlier server left, and removes half-made ones.
+    pub async fn open(engine: Arc<Engine>, store: &Store, data: &Path) -> Result<Self, LifeError> {
+        let inner = Inner {
+            volumes: Volumes::open(store, data)?,
+            engine,
+            records: store.collection(),
+            snapshots: store.collection(),
+            slots: Mutex::default(),
+            rescheduled: Notify::new(),
+        };
+        let sandboxes = Self(Arc::new(inner));
+        sandboxes.find_again().await?;
+        tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
+        Ok(sandboxes)
+    }
+
+    /// The engine below.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.0.engine
+    }
+
+    /// The volumes.
+    pub fn volumes(&self) -> &Volumes {
+        &self.0.volumes
+    }
+
+    /// Finds a sandbox by id or name.
+    pub fn get(&self, owner: &str, id: &str) -> Result<Record, LifeError> {
+        Ok(self.slot(owner, id)?.record())
+    }
+
+    /// Finds a sandbox whoever owns it: for those who show its token.
+    pub fn get_any(&self, id: &str) -> Result<Record, LifeError> {
+        Ok(self.slot_of_any(id)?.record())
+    }
+
+    /// An owner's sandboxes, newest first.
+    pub fn list(&self, owner: &str, filter: &Filter) -> Vec<Record> {
+        let mut found = self.all();
+        found.retain(|record| record.owner == owner && filter.takes(record));
+        found
+    }
+
+    /// Everybody's sandboxes, newest first.
+    pub fn all(&self) -> Vec<Record> {
+        let mut found: Vec<Record> = self.slots().values().map(|slot| slot.record()).collect();
+        found.sort_unstable_by(|a, b| (b.created_ms, &a.id).cmp(&(a.created_ms, &b.id)));
+        found
+    }
+
+    /// A running sandbox, to be used. One that is paused is resumed if it wakes by itself.
+    pub async fn reach(&self, id: &str) -> Result<Reached, LifeError> {
+        loop {
+            let slot = self.slot_of_any(id)?;
+            if let (State::Running, Some(live)) = (slot.record().state, slot.live()) {
+                return Ok(Reached { live, _in_use: slot.activity.begin() });
+            }
+            // It may be changing right now: look again when that is done.
+            drop(slot.changing.lock().await);
+            let record = slot.record();
+            match record.state {
+                State::Running if slot.live().is_some() => {}
+                State::Paused | State::Stopped if record.request.auto_resume => {
+                    let timeout = record.request.timeout;
+                    self.connect(&record.owner, &record.id, timeout).await?;
+                }
+                State::Paused | State::Stopped => return Err(LifeError::Paused(id.to_owned())),
+                _ => return Err(LifeError::no_sandbox(id)),
+            }
+        }
+    }
+
+    /// What it uses right now.
+    pub async fn usage(&self, owner: &str, id: &str) -> Result<Usage, LifeError> {
+        let slot = self.slot(owner, id)?;
+        match slot.live() {
+            Some(live) => Ok(live.sandbox.machine().usage().await?),
+            None => Ok(Usage::default()),
+        }
+    }
+
+    /// What every running sandbox uses right now.
+    pub async fn usage_of_all(&self) -> Vec<(Record, Usage)> {
+        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
+        let mut all = Vec::with_capacity(slots.len());
+        for slot in slots {
+            if let Some(live) = slot.live()
+                && let Ok(usage) = live.sandbox.machine().usage().await
+            {
+                all.push((slot.record(), usage));
+            }
+        }
+        all
+    }
+
+    /// Forgets a volume and removes its content. `Conflict` while a sandbox has it.
+    pub fn remove_volume(&self, owner: &str, id: &str) -> Result<(), LifeError> {
+        let volume = self.0.volumes.get(owner, id)?;
+        // Held: nobody can take it meanwhile.
+        let slots = self.slots();
+        let user = slots.values().map(|slot| slot.record()).find(|record| record.uses_volume(&volume));
+        if let Some(user) = user {
+            return Err(LifeError::Conflict(format!("sandbox '{}' has the volume '{}'", user.id, volume.name)));
+        }
+        self.0.volumes.remove(&volume)
+    }
+
+    pub(super) fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By id or name.
+    pub(super) fn slot(&self, owner: &str, id: &str) -> Result<Arc<Slot>, LifeError> {
+        let slots = self.slots();
+        if let Some(slot) = slots.get(id).filter(|slot| slot.record().owner == owner) {
+            return Ok(slot.clone());
+        }
+        let named = slots.values().find(|slot| {
+            let record = slot.lock_record();
+            record.owner == owner && record.request.name.as_deref() == Some(id)
+        });
+        named.cloned().ok_or_else(|| LifeError::no_sandbox(id))
+    }
+
+    pub(super) fn slot_of_any(&self, id: &str) -> Result<Arc<Slot>, LifeError> {
+        self.slots().get(id).cloned().ok_or_else(|| LifeError::no_sandbox(id))
+    }
+
+    /// Forgets a sandbox that is gone.
+    pub(super) fn forget(&self, id: &str) -> Result<(), LifeError> {
+        self.slots().remove(id);
+        self.0.records.remove(id)?;
+        Ok(())
+    }
+
+    /// Carries out a change to the end, even if whoever asked for it does not wait.
+    pub(super) async fn carry_out<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, LifeError>> + Send + 'static,
+    ) -> Result<T, LifeError> {
+        match tokio::spawn(change).await {
+            Ok(result) => result,
+            Err(_) => Err(LifeError::Conflict("the server is ending".into())),
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn new(record: Record, live: Option<Arc<Live>>) -> Self {
+        Self {
+            record: Mutex::new(record),
+            live: Mutex::new(live),
+            activity: Arc::default(),
+            changing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn lock_record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn record(&self) -> Record {
+        self.lock_record().clone()
+    }
+
+    /// Changes the record, and remembers that.
+    pub(super) fn update(
+        &self,
+        records: &Collection<Record>,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<Record, LifeError> {
+        let mut record = self.lock_record();
+        let mut changed = record.clone();
+        change(&mut changed);
+        records.put(&changed)?;
+        *record = changed.clone();
+        Ok(changed)
+    }
+
+    pub(super) fn live(&self) -> Option<Arc<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_live(&self, live: Option<Arc<Live>>) -> Option<Arc<Live>> {
+        std::mem::replace(&mut *self.live.lock().unwrap_or_else(PoisonError::into_inner), live)
+    }
+}

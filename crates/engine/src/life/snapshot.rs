@@ -1,0 +1,59 @@
+//! Saved sandboxes.
+
+use serde::{Deserialize, Serialize};
+use sloplet_store::Document;
+
+/// A saved sandbox: an image that new ones start from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Letters and digits; also the name of its image.
+    pub id: String,
+    /// The API key it belongs to.
+    pub owner: String,
+    /// Unique to its owner, if it was given one.
+    pub name: Option<String>,
+    /// The sandbox that was saved.
+    pub sandbox: String,
+    /// What that sandbox's image was called.
+    pub template: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Bytes that the sandbox had changed.
+    pub bytes: u64,
+    /// Files that the sandbox had changed.
+    pub files: u64,
+    /// How long its processes stood still for it, in microseconds; 0 if they did anyway.
+    pub frozen_us: u64,
+}
+
+impl Snapshot {
+    /// The name of its image in the image store.
+    pub fn image(&self) -> String {
+        image_name(&self.id)
+    }
+}
+
+/// The name of a snapshot's image in the image store.
+pub(super) fn image_name(id: &str) -> String {
+    format!("snapshot-{id}")
+}
+
+impl Document for Snapshot {
+    const KIND: &'static str = "snapshot";
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn created_ms(&self) -> u64 {
+        self.created_ms
+    }
+}

@@ -1,0 +1,135 @@
+//! Folders that outlive sandboxes.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sloplet_store::{Collection, Document, Store, StoreError};
+
+use super::clock::now_ms;
+use super::error::LifeError;
+use crate::engine::{new_id, new_secret};
+
+/// A folder that outlives sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Letters and digits.
+    pub id: String,
+    /// The API key it belongs to.
+    pub owner: String,
+    /// Unique to its owner.
+    pub name: String,
+    /// Who knows it may use its content.
+    pub token: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+}
+
+impl Volume {
+    /// Whether this is its id or its name.
+    pub fn is_called(&self, id: &str) -> bool {
+        self.id == id || self.name == id
+    }
+}
+
+impl Document for Volume {
+    const KIND: &'static str = "volume";
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn created_ms(&self) -> u64 {
+        self.created_ms
+    }
+}
+
+/// All volumes.
+#[derive(Clone)]
+pub struct Volumes {
+    records: Collection<Volume>,
+    folder: PathBuf,
+}
+
+impl Volumes {
+    /// Kept in `<data>/volumes`. Removes folders that nobody remembers.
+    pub fn open(store: &Store, data: &Path) -> Result<Self, LifeError> {
+        let volumes = Self { records: store.collection(), folder: data.join("volumes") };
+        let io = |error| LifeError::Io(format!("cannot use {}", volumes.folder.display()), error);
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(&volumes.folder).map_err(io)?;
+        for entry in fs::read_dir(&volumes.folder).map_err(io)?.flatten() {
+            if volumes.records.get(&entry.file_name().to_string_lossy())?.is_none() {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        Ok(volumes)
+    }
+
+    /// Makes an empty one.
+    pub fn create(&self, owner: &str, name: &str) -> Result<Volume, LifeError> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > 128 || !name.bytes().all(fits) || name.starts_with('.') {
+            let advice = "use up to 128 letters, digits, '-', '_' and '.'";
+            return Err(LifeError::Invalid(format!("'{name}' cannot name a volume: {advice}")));
+        }
+        let volume = Volume {
+            id: new_id(),
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            token: new_secret(),
+            created_ms: now_ms(),
+        };
+        // First the record: a folder without one is removed at the next start.
+        self.records.insert(&volume).map_err(|error| match error {
+            StoreError::Taken(name) => LifeError::Conflict(format!("there is a volume '{name}' already")),
+            error => error.into(),
+        })?;
+        let folder = self.folder_of(&volume);
+        fs::DirBuilder::new().mode(0o755).recursive(true).create(&folder).map_err(|error| {
+            let _ = self.records.remove(&volume.id);
+            LifeError::Io(format!("cannot make {}", folder.display()), error)
+        })?;
+        Ok(volume)
+    }
+
+    /// Finds one by id or name.
+    pub fn get(&self, owner: &str, id: &str) -> Result<Volume, LifeError> {
+        let by_id = self.records.get(id)?.filter(|volume| volume.owner == owner);
+        let found = match by_id {
+            Some(volume) => Some(volume),
+            None => self.records.named(owner, id)?,
+        };
+        found.ok_or_else(|| LifeError::NotFound { kind: "volume", id: id.to_owned() })
+    }
+
+    /// Finds one whoever owns it: for those who show its token.
+    pub fn get_any(&self, id: &str) -> Result<Volume, LifeError> {
+        self.records.get(id)?.ok_or_else(|| LifeError::NotFound { kind: "volume", id: id.to_owned() })
+    }
+
+    /// An owner's, newest first.
+    pub fn list(&self, owner: &str) -> Result<Vec<Volume>, LifeError> {
+        Ok(self.records.of(owner)?)
+    }
+
+    /// Where its content is on the host. Hostile: it was written by sandboxes.
+    pub fn folder_of(&self, volume: &Volume) -> PathBuf {
+        self.folder.join(&volume.id).join("data")
+    }
+
+    /// Forgets it and removes its content. The caller made sure that no sandbox has it.
+    pub(super) fn remove(&self, volume: &Volume) -> Result<(), LifeError> {
+        self.records.remove(&volume.id)?;
+        let folder = self.folder.join(&volume.id);
+        fs::remove_dir_all(&folder).map_err(|error| LifeError::Io(format!("cannot remove {}", folder.display()), error))
+    }
+}

@@ -1,0 +1,66 @@
+//! What all front ends share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sloplet_engine::life::Sandboxes;
+use sloplet_store::Store;
+
+use crate::auth::{AuthError, Keys};
+use crate::metrics::Metrics;
+
+/// How a server is to behave.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where templates' files and other things are kept.
+    pub data: PathBuf,
+    /// What previews and SDKs are told as the domain, e.g. `sandbox.example.com`; `None`: this server's own address.
+    pub domain: Option<String>,
+    /// How clients reach this server, e.g. `http://127.0.0.1:7070`.
+    pub url: String,
+}
+
+/// What all front ends share; clones are cheap.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+struct Inner {
+    config: Config,
+    sandboxes: Sandboxes,
+    store: Store,
+    keys: Keys,
+    metrics: Metrics,
+}
+
+impl App {
+    /// For these sandboxes.
+    pub fn new(config: Config, sandboxes: Sandboxes, store: Store) -> Result<Self, AuthError> {
+        let keys = Keys::open(&store)?;
+        Ok(Self(Arc::new(Inner { config, sandboxes, store, keys, metrics: Metrics::default() })))
+    }
+
+    /// How it is to behave.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// The sandboxes.
+    pub fn sandboxes(&self) -> &Sandboxes {
+        &self.0.sandboxes
+    }
+
+    /// The database.
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The API keys.
+    pub fn keys(&self) -> &Keys {
+        &self.0.keys
+    }
+
+    /// Counters.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+}

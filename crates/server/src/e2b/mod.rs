@@ -1,0 +1,4 @@
+//! The API that E2B's SDKs speak.
+
+pub mod control;
+pub mod envd;

@@ -1,0 +1,160 @@
+//! Errors as clients see them.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use sloplet_client::ClientError;
+use sloplet_engine::life::LifeError;
+use sloplet_engine::{DriverError, EngineError};
+use sloplet_image::ImageError;
+use sloplet_store::StoreError;
+use sloplet_wire::ErrorCode;
+
+/// A request that was not carried out: `{"code": <status>, "message": "…"}`, which E2B's SDKs parse and ours, too.
+#[derive(Debug)]
+pub struct ApiError {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// What happened, why, and what to do.
+    pub message: String,
+}
+
+impl ApiError {
+    /// With this status.
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 401.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, message)
+    }
+
+    /// 404.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// 409.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, message)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::error!(status = self.status.as_u16(), message = self.message, "request failed");
+        }
+        (self.status, Json(json!({"code": self.status.as_u16(), "message": self.message}))).into_response()
+    }
+}
+
+impl From<LifeError> for ApiError {
+    fn from(error: LifeError) -> Self {
+        let message = error.to_string();
+        let status = match error {
+            LifeError::NotFound { .. } => StatusCode::NOT_FOUND,
+            LifeError::Paused(_) | LifeError::Conflict(_) => StatusCode::CONFLICT,
+            LifeError::Invalid(_) => StatusCode::BAD_REQUEST,
+            LifeError::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
+            LifeError::Engine(error) => return error.into(),
+            LifeError::Driver(error) => return error.into(),
+            LifeError::Agent(error) => return error.into(),
+            LifeError::Image(error) => return error.into(),
+            LifeError::Store(error) => return error.into(),
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self { status, message }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Driver(error) => error.into(),
+            EngineError::Agent(error) => error.into(),
+            EngineError::Image(error) => error.into(),
+            // What was asked for makes no sense, or not on this host.
+            error => Self::bad_request(error.to_string()),
+        }
+    }
+}
+
+impl From<DriverError> for ApiError {
+    fn from(error: DriverError) -> Self {
+        let status = match error {
+            DriverError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<ClientError> for ApiError {
+    fn from(error: ClientError) -> Self {
+        let status = match error.failure().map(|failure| failure.code) {
+            Some(ErrorCode::NotFound) => StatusCode::NOT_FOUND,
+            Some(ErrorCode::Exists) => StatusCode::CONFLICT,
+            Some(ErrorCode::Denied) => StatusCode::FORBIDDEN,
+            Some(ErrorCode::Exhausted) => StatusCode::INSUFFICIENT_STORAGE,
+            Some(_) => StatusCode::BAD_REQUEST,
+            None => match error {
+                ClientError::TooLarge(_) | ClientError::TooMuch { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                ClientError::InputClosed => StatusCode::CONFLICT,
+                _ => StatusCode::BAD_GATEWAY,
+            },
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<ImageError> for ApiError {
+    fn from(error: ImageError) -> Self {
+        let status = match error {
+            ImageError::Unknown { .. } => StatusCode::NOT_FOUND,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let status = match error {
+            StoreError::Taken(_) => StatusCode::CONFLICT,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> Self {
+        // 422 would be right for a wrong type, but the SDKs know only 400.
+        let status = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}

@@ -1,0 +1,174 @@
+//! One listener for everything: looks at a request and says whose it is.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, routing};
+use serde_json::json;
+use sloplet_engine::life::{Record, State};
+use tower::ServiceExt;
+
+use crate::app::App;
+use crate::auth::{self, OwnUser, same_secret};
+use crate::error::ApiError;
+use crate::{e2b, metrics, preview, v1};
+
+/// The port on which a sandbox seems to offer processes and files.
+pub const ENVD_PORT: u16 = 49983;
+
+/// The sandbox that a request is for. Whoever asks may use it.
+#[derive(Debug, Clone)]
+pub struct SandboxId(pub String);
+
+/// Sends requests where they belong; clones are cheap.
+#[derive(Clone)]
+pub struct Gate {
+    app: App,
+    control: Router,
+    envd: Router,
+}
+
+impl Gate {
+    /// To these front ends.
+    pub fn new(app: App) -> Self {
+        let guarded = Router::new()
+            .merge(e2b::control::router())
+            .nest("/v1", v1::router())
+            .route_layer(middleware::from_fn_with_state(app.clone(), auth::require_key));
+        let control = Router::new()
+            .merge(guarded)
+            .merge(e2b::control::open_router())
+            .merge(v1::open_router())
+            .merge(preview::router())
+            .route("/health", routing::get(|| async { StatusCode::NO_CONTENT }))
+            .route("/metrics", routing::get(metrics::serve))
+            .fallback(|| async { ApiError::not_found("no such path: see /v1/openapi.json") })
+            .method_not_allowed_fallback(|| async {
+                ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not know that method")
+            })
+            .with_state(app.clone());
+        let envd = e2b::envd::router()
+            .fallback(|| async { ApiError::not_found("no such path on a sandbox") })
+            .with_state(app.clone());
+        Self { app, control, envd }
+    }
+
+    /// Answers a request.
+    pub async fn answer(&self, request: Request<Body>) -> Response {
+        match whose(&self.app, &request) {
+            Whose::Control => self.control.clone().oneshot(request).await.into_response(),
+            Whose::Sandbox { id, port } => self.for_sandbox(id, port, request).await,
+        }
+    }
+
+    async fn for_sandbox(&self, id: String, port: u16, mut request: Request<Body>) -> Response {
+        let record = match self.app.sandboxes().get_any(&id) {
+            Ok(record) => record,
+            Err(_) => return unreachable_sandbox(&id),
+        };
+        if port != ENVD_PORT {
+            return preview::by_host(&self.app, &record, port, request).await;
+        }
+        let sleeping = matches!(record.state, State::Paused | State::Stopped) && !record.request.auto_resume;
+        if sleeping || matches!(record.state, State::Failed | State::Creating) {
+            return unreachable_sandbox(&id);
+        }
+        let path = request.uri().path();
+        let open = path == "/health" || (path == "/files" && has_signature(request.uri().query()));
+        if !open && !may_use(&self.app, &record, &request) {
+            return ApiError::unauthorized("a token of this sandbox is needed: send it as X-Access-Token")
+                .into_response();
+        }
+        request.extensions_mut().insert(SandboxId(id));
+        self.envd.clone().oneshot(request).await.into_response()
+    }
+}
+
+enum Whose {
+    Control,
+    Sandbox { id: String, port: u16 },
+}
+
+fn whose(app: &App, request: &Request<Body>) -> Whose {
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    if let Some(id) = header("e2b-sandbox-id") {
+        let port = header("e2b-sandbox-port").and_then(|port| port.parse().ok()).unwrap_or(ENVD_PORT);
+        return Whose::Sandbox { id: id.to_owned(), port };
+    }
+    if let Some((port, id)) = from_host(request) {
+        return Whose::Sandbox { id, port };
+    }
+    let uri = request.uri();
+    if uri.path() == "/files"
+        && has_signature(uri.query())
+        && let Some(id) = e2b::envd::signed_for(app, request.method(), uri)
+    {
+        return Whose::Sandbox { id, port: ENVD_PORT };
+    }
+    Whose::Control
+}
+
+/// Takes `<port>-<id>.<domain>` apart.
+fn from_host(request: &Request<Body>) -> Option<(u16, String)> {
+    let host = request.uri().host().or_else(|| {
+        let host = request.headers().get(header::HOST)?.to_str().ok()?;
+        Some(host.rsplit_once(':').map_or(host, |(name, _)| name))
+    })?;
+    let (first, _) = host.split_once('.')?;
+    let (port, id) = first.split_once('-')?;
+    let plain = id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) && !id.is_empty();
+    plain.then_some((port.parse().ok()?, id.to_owned()))
+}
+
+fn has_signature(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("signature=")))
+}
+
+/// Whether a request shows the sandbox's token or a key of its owner.
+pub fn may_use(app: &App, record: &Record, request: &Request<Body>) -> bool {
+    let headers: &HeaderMap = request.headers();
+    let shows = |name: &str| {
+        headers.get(name).and_then(|value| value.to_str().ok()).is_some_and(|given| same_secret(given, &record.token))
+    };
+    if shows("x-access-token") || shows("e2b-traffic-access-token") {
+        return true;
+    }
+    let own_user = request.extensions().get::<OwnUser>().is_some();
+    matches!(auth::identify(app, headers, own_user), Ok(Some(access))
+        if access.owner == record.owner && access.scope >= auth::Scope::Use)
+}
+
+/// What E2B's SDKs take for a sandbox that is gone or paused.
+pub fn unreachable_sandbox(id: &str) -> Response {
+    let body = json!({"sandboxId": id, "message": "The sandbox was not found", "code": 502});
+    (StatusCode::BAD_GATEWAY, [("should-retry", "false")], Json(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str) -> Option<(u16, String)> {
+        from_host(&Request::builder().uri("/").header(header::HOST, name).body(Body::empty()).unwrap())
+    }
+
+    #[test]
+    fn a_host_names_a_port_of_a_sandbox_or_nothing() {
+        assert_eq!(host("3000-abc2.example.com"), Some((3000, "abc2".into())));
+        assert_eq!(host("3000-abc2.localhost:7070"), Some((3000, "abc2".into())));
+        for other in [
+            "localhost:7070",
+            "127.0.0.1",
+            "a-b.example.com",
+            "99999-abc.example.com",
+            "3000-A.b",
+            "3-.x",
+            "[::1]:7070",
+        ] {
+            assert_eq!(host(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The HTTP front ends of the engine. No logic of their own: they check who asks, translate, and stream.
+//!
+//! - [`gate`]: one listener for everything; looks at a request and says whose it is.
+//! - [`e2b`]: the API that E2B's SDKs speak: `control` (sandboxes, templates, volumes) and `envd` (processes and files of
+//!   one sandbox).
+//! - [`v1`]: our own API, described by an OpenAPI document.
+//! - [`preview`]: HTTP to a port inside a sandbox.
+//! - [`auth`]: keys, scopes, quotas. [`listen`]: sockets, TLS, time-outs.
+//!
+//! # Tests
+//! `crates/sloplet/tests` run the server for real, with E2B's own packages as clients.
+
+pub mod app;
+pub mod auth;
+pub mod e2b;
+pub mod error;
+pub mod gate;
+pub mod listen;
+pub mod metrics;
+pub mod preview;
+pub mod v1;
+
+pub use app::{App, Config};
+pub use error::ApiError;

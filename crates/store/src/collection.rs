@@ -1,0 +1,205 @@
+//! Documents of one kind.
+
+use std::marker::PhantomData;
+
+use rusqlite::{OptionalExtension, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::StoreError;
+use crate::file::Store;
+
+/// A value that can be remembered.
+pub trait Document: Serialize + DeserializeOwned {
+    /// Names the kind in the database; never changed.
+    const KIND: &'static str;
+
+    /// Unique among its kind.
+    fn id(&self) -> &str;
+
+    /// The API key it belongs to.
+    fn owner(&self) -> &str;
+
+    /// Unique among its kind and owner, if it has one.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
+    /// When it was made, in milliseconds since 1970: the order of listings.
+    fn created_ms(&self) -> u64;
+}
+
+/// All documents of one kind.
+pub struct Collection<T> {
+    store: Store,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Collection<T> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), kind: PhantomData }
+    }
+}
+
+impl<T: Document> Collection<T> {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store, kind: PhantomData }
+    }
+
+    /// Adds a document; its id and name must be new.
+    pub fn insert(&self, document: &T) -> Result<(), StoreError> {
+        self.write("INSERT", document)
+    }
+
+    /// Adds a document or replaces the one with its id.
+    pub fn put(&self, document: &T) -> Result<(), StoreError> {
+        // Not REPLACE, which would remove another document that has the name.
+        let update = self.execute(
+            "UPDATE documents SET owner = ?3, name = ?4, created = ?5, body = ?6 WHERE kind = ?1 AND id = ?2",
+            document,
+        )?;
+        if update == 0 { self.insert(document) } else { Ok(()) }
+    }
+
+    fn write(&self, verb: &str, document: &T) -> Result<(), StoreError> {
+        let text =
+            format!("{verb} INTO documents (kind, id, owner, name, created, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
+        self.execute(&text, document).map(|_| ())
+    }
+
+    fn execute(&self, statement: &str, document: &T) -> Result<usize, StoreError> {
+        let damaged = |error| StoreError::Damaged { kind: T::KIND, id: document.id().to_owned(), error };
+        let body = serde_json::to_string(document).map_err(damaged)?;
+        let created = i64::try_from(document.created_ms()).unwrap_or(i64::MAX);
+        let connection = self.store.connection();
+        let values = params![T::KIND, document.id(), document.owner(), document.name(), created, body];
+        match connection.prepare_cached(statement)?.execute(values) {
+            Ok(rows) => Ok(rows),
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {
+                Err(StoreError::Taken(document.name().unwrap_or(document.id()).to_owned()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The document with this id.
+    pub fn get(&self, id: &str) -> Result<Option<T>, StoreError> {
+        self.one("SELECT id, body FROM documents WHERE kind = ?1 AND id = ?2", params![T::KIND, id])
+    }
+
+    /// An owner's document of this name.
+    pub fn named(&self, owner: &str, name: &str) -> Result<Option<T>, StoreError> {
+        let text = "SELECT id, body FROM documents WHERE kind = ?1 AND owner = ?2 AND name = ?3";
+        self.one(text, params![T::KIND, owner, name])
+    }
+
+    /// An owner's documents, newest first.
+    pub fn of(&self, owner: &str) -> Result<Vec<T>, StoreError> {
+        let text = "SELECT id, body FROM documents WHERE kind = ?1 AND owner = ?2 ORDER BY created DESC, id";
+        self.many(text, params![T::KIND, owner])
+    }
+
+    /// All documents, newest first.
+    pub fn all(&self) -> Result<Vec<T>, StoreError> {
+        self.many("SELECT id, body FROM documents WHERE kind = ?1 ORDER BY created DESC, id", params![T::KIND])
+    }
+
+    /// Forgets a document; false if there was none.
+    pub fn remove(&self, id: &str) -> Result<bool, StoreError> {
+        let connection = self.store.connection();
+        let mut statement = connection.prepare_cached("DELETE FROM documents WHERE kind = ?1 AND id = ?2")?;
+        Ok(statement.execute(params![T::KIND, id])? > 0)
+    }
+
+    fn one(&self, statement: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Option<T>, StoreError> {
+        let connection = self.store.connection();
+        let row = connection.prepare_cached(statement)?.query_row(values, columns).optional()?;
+        row.map(parse).transpose()
+    }
+
+    fn many(&self, statement: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<T>, StoreError> {
+        let connection = self.store.connection();
+        let mut statement = connection.prepare_cached(statement)?;
+        let rows = statement.query_map(values, columns)?.collect::<Result<Vec<_>, _>>()?;
+        rows.into_iter().map(parse).collect()
+    }
+}
+
+fn columns(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, String)> {
+    Ok((row.get(0)?, row.get(1)?))
+}
+
+fn parse<T: Document>((id, body): (String, String)) -> Result<T, StoreError> {
+    serde_json::from_str(&body).map_err(|error| StoreError::Damaged { kind: T::KIND, id, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct Note {
+        id: String,
+        owner: String,
+        name: Option<String>,
+        made: u64,
+    }
+
+    impl Document for Note {
+        const KIND: &'static str = "note";
+        fn id(&self) -> &str {
+            &self.id
+        }
+        fn owner(&self) -> &str {
+            &self.owner
+        }
+        fn name(&self) -> Option<&str> {
+            self.name.as_deref()
+        }
+        fn created_ms(&self) -> u64 {
+            self.made
+        }
+    }
+
+    fn note(id: &str, owner: &str, name: Option<&str>, made: u64) -> Note {
+        Note { id: id.into(), owner: owner.into(), name: name.map(Into::into), made }
+    }
+
+    #[test]
+    fn names_are_unique_to_an_owner_and_documents_without_one_do_not_collide() {
+        let notes = Store::in_memory().unwrap().collection::<Note>();
+        notes.insert(&note("1", "a", Some("x"), 1)).unwrap();
+        notes.insert(&note("2", "b", Some("x"), 2)).unwrap();
+        notes.insert(&note("3", "a", None, 3)).unwrap();
+        notes.insert(&note("4", "a", None, 4)).unwrap();
+        assert!(matches!(notes.insert(&note("5", "a", Some("x"), 5)), Err(StoreError::Taken(name)) if name == "x"));
+        assert!(matches!(notes.put(&note("3", "a", Some("x"), 3)), Err(StoreError::Taken(_))));
+        assert_eq!(notes.named("a", "x").unwrap().unwrap().id, "1");
+        assert_eq!(notes.get("3").unwrap().unwrap().name, None);
+    }
+
+    #[test]
+    fn listings_are_newest_first_and_one_owners_only() {
+        let notes = Store::in_memory().unwrap().collection::<Note>();
+        for (id, owner, made) in [("1", "a", 10), ("2", "b", 20), ("3", "a", 30)] {
+            notes.insert(&note(id, owner, None, made)).unwrap();
+        }
+        let ids = |notes: Vec<Note>| notes.into_iter().map(|note| note.id).collect::<Vec<_>>();
+        assert_eq!(ids(notes.of("a").unwrap()), ["3", "1"]);
+        assert_eq!(ids(notes.all().unwrap()), ["3", "2", "1"]);
+        assert!(notes.remove("3").unwrap() && !notes.remove("3").unwrap());
+        assert_eq!(ids(notes.of("a").unwrap()), ["1"]);
+    }
+
+    #[test]
+    fn what_was_put_is_there_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        store.collection::<Note>().put(&note("1", "a", Some("old"), 1)).unwrap();
+        store.collection::<Note>().put(&note("1", "a", Some("new"), 1)).unwrap();
+        drop(store);
+        let store = Store::open(folder.path()).unwrap();
+        assert_eq!(store.collection::<Note>().all().unwrap(), [note("1", "a", Some("new"), 1)]);
+    }
+}

@@ -1,0 +1,34 @@
+//! What can go wrong.
+
+use std::path::PathBuf;
+
+/// Why something could not be remembered or found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Another process has it.
+    #[error("{} is in use by another server", .0.display())]
+    InUse(PathBuf),
+    /// Its folder or lock.
+    #[error("cannot open {}: {}", .0.display(), .1)]
+    Open(PathBuf, std::io::Error),
+    /// A newer sloplet wrote it.
+    #[error("{} was written by a newer sloplet (format {}): use that one", .0.display(), .1)]
+    Newer(PathBuf, i64),
+    /// The name is taken.
+    #[error("the name '{0}' is taken")]
+    Taken(String),
+    /// The file.
+    #[error("the database: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A document that is not what its type expects.
+    #[error("the database holds a damaged {kind} '{id}': {error}")]
+    Damaged {
+        /// Its kind.
+        kind: &'static str,
+        /// Its id.
+        id: String,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
+}

@@ -1,0 +1,105 @@
+//! The file.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::collection::{Collection, Document};
+use crate::error::StoreError;
+
+/// Bumped when older sloplets can no longer read it.
+const FORMAT: i64 = 1;
+
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS documents (
+        kind TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL, name TEXT, created INTEGER NOT NULL, body TEXT NOT NULL,
+        PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID;
+    CREATE UNIQUE INDEX IF NOT EXISTS names ON documents (kind, owner, name) WHERE name IS NOT NULL;
+";
+
+/// An open database; clones share it.
+#[derive(Debug, Clone)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    connection: Mutex<Connection>,
+    // Held, not read.
+    _lock: Option<File>,
+}
+
+impl Store {
+    /// Opens `<folder>/sloplet.db`, made if absent, and keeps other processes from doing so.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::Open(folder.to_owned(), error);
+        DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(failed)?;
+        let path = folder.join("sloplet.db");
+        let private =
+            |path: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let lock = private(&folder.join("sloplet.lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(path)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        // SQLite gives its other files the mode of this one.
+        drop(private(&path).map_err(failed)?);
+        let connection = Connection::open(&path)?;
+        let format: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        if format > FORMAT {
+            return Err(StoreError::Newer(path, format));
+        }
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        Self::with(connection, Some(lock))
+    }
+
+    /// One that is forgotten when dropped.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        Self::with(Connection::open_in_memory()?, None)
+    }
+
+    fn with(connection: Connection, lock: Option<File>) -> Result<Self, StoreError> {
+        connection.execute_batch(TABLES)?;
+        connection.pragma_update(None, "user_version", FORMAT)?;
+        Ok(Self(Arc::new(Inner { connection: Mutex::new(connection), _lock: lock })))
+    }
+
+    /// All documents of a type.
+    pub fn collection<T: Document>(&self) -> Collection<T> {
+        Collection::new(self.clone())
+    }
+
+    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.0.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_opener_is_turned_away_until_the_first_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Store::open(folder.path()).unwrap();
+        assert!(matches!(Store::open(folder.path()), Err(StoreError::InUse(_))));
+        drop(first);
+        Store::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_newer_format_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        store.connection().pragma_update(None, "user_version", FORMAT + 1).unwrap();
+        drop(store);
+        assert!(matches!(Store::open(folder.path()), Err(StoreError::Newer(_, _))));
+    }
+}
