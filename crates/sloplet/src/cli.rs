@@ -99,7 +99,9 @@ pub enum Command {
         json: bool,
     },
     /// Show what background processes wrote.
-    #[command(after_help = "Examples:\n  sloplet exec -d my -- python3 -m http.server\n  sloplet logs -f my\n  sloplet logs --tail 20 my 42")]
+    #[command(
+        after_help = "Examples:\n  sloplet exec -d my -- python3 -m http.server\n  sloplet logs -f my\n  sloplet logs --tail 20 my 42"
+    )]
     Logs {
         /// The sandbox's name or id.
         name: String,
@@ -113,7 +115,9 @@ pub enum Command {
         tail: Option<usize>,
     },
     /// Print a link to a port of a sandbox, or forward a local port to it.
-    #[command(after_help = "Examples:\n  sloplet port my\n  sloplet port my 3000\n  sloplet port my 3000 --forward 8080")]
+    #[command(
+        after_help = "Examples:\n  sloplet port my\n  sloplet port my 3000\n  sloplet port my 3000 --forward 8080"
+    )]
     Port {
         /// The sandbox's name or id.
         name: String,
@@ -143,7 +147,11 @@ pub enum Command {
         names: Vec<String>,
     },
     /// Save the files of a sandbox, so that others can start from them.
-    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = "Examples:\n  sloplet snapshot my before-upgrade\n  sloplet create --image before-upgrade\n  sloplet snapshot ls")]
+    #[command(
+        args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true,
+        after_help = "Examples:\n  sloplet snapshot my before-upgrade\n  sloplet create --image before-upgrade\n  sloplet snapshot ls"
+    )]
     Snapshot(Snapshot),
     /// Make sandboxes that start from another's files as they are now.
     #[command(after_help = "Examples:\n  sloplet fork my\n  sloplet fork my -n 8 --name try")]
@@ -653,8 +661,12 @@ pub enum Image {
         #[arg(long)]
         json: bool,
     },
-    /// Build the image 'base': a small Debian with bash, python, git, curl, and a user with sudo.
+    /// Build an image from the distribution's packages: 'base' (a small Debian with bash, python, git, curl, and a user with
+    /// sudo) or 'code-interpreter' (that with Jupyter kernels, matplotlib, pandas and node).
     Build {
+        /// Which.
+        #[arg(default_value = sloplet_image::BASE_NAME)]
+        name: String,
         /// As JSON.
         #[arg(long)]
         json: bool,

@@ -8,8 +8,11 @@ use crate::terminal;
 
 /// Prints columns that are as wide as they must be. Cells may hold anything that was said inside a sandbox.
 pub fn print<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COLUMNS]]) {
-    let rows: Vec<[String; COLUMNS]> =
-        [header.map(str::to_owned)].iter().chain(rows).map(|row| row.each_ref().map(|cell| terminal::harmless(cell))).collect();
+    let rows: Vec<[String; COLUMNS]> = [header.map(str::to_owned)]
+        .iter()
+        .chain(rows)
+        .map(|row| row.each_ref().map(|cell| terminal::harmless(cell)))
+        .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
     for row in &rows {

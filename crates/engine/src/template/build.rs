@@ -241,7 +241,8 @@ impl Work<'_> {
             let ready = login(ready);
             let deadline = tokio::time::Instant::now() + READY_WITHIN;
             loop {
-                let command = Command { timeout: Some(READY_WITHIN), ..self.command(&self.user, &self.workdir, &ready) };
+                let command =
+                    Command { timeout: Some(READY_WITHIN), ..self.command(&self.user, &self.workdir, &ready) };
                 if self.follow(&reached, command).await?.code == Some(0) {
                     break;
                 }

@@ -41,7 +41,12 @@ pub struct Server {
 enum Place {
     /// This user's own.
     Socket(PathBuf),
-    Web { host: String, port: u16, tls: Option<Arc<TlsConnector>>, base: String },
+    Web {
+        host: String,
+        port: u16,
+        tls: Option<Arc<TlsConnector>>,
+        base: String,
+    },
 }
 
 impl Server {

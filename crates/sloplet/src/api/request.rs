@@ -11,8 +11,8 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+use super::Server;
 use super::body::{Body, full};
-use super::{Server};
 
 /// Bytes of an answer that is held in memory.
 const ANSWER: usize = 64 * 1024 * 1024;
@@ -49,10 +49,8 @@ impl std::error::Error for Refused {}
 impl Server {
     /// A request's headers.
     pub(super) fn builder(&self, method: Method, path: &str) -> anyhow::Result<hyper::http::request::Builder> {
-        let mut builder = Request::builder()
-            .method(method)
-            .uri(format!("{}/v1{path}", self.base()))
-            .header(HOST, self.authority());
+        let mut builder =
+            Request::builder().method(method).uri(format!("{}/v1{path}", self.base())).header(HOST, self.authority());
         if let Some(key) = &self.key {
             let mut value = HeaderValue::from_str(&format!("Bearer {key}")).context("SLOPLET_API_KEY")?;
             value.set_sensitive(true);

@@ -133,7 +133,11 @@ impl Far for Socket {
             match message {
                 Message::Binary(mut bytes) if !bytes.is_empty() => {
                     let channel = bytes.split_to(1)[0];
-                    return Some(Ok(if channel == 2 { ProcessEvent::Stderr(bytes) } else { ProcessEvent::Stdout(bytes) }));
+                    return Some(Ok(if channel == 2 {
+                        ProcessEvent::Stderr(bytes)
+                    } else {
+                        ProcessEvent::Stdout(bytes)
+                    }));
                 }
                 Message::Text(text) => {
                     self.over = true;

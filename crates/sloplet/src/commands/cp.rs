@@ -26,7 +26,10 @@ enum Side<'a> {
     /// Standard input or output.
     Standard,
     Host(&'a Path),
-    Inside { sandbox: &'a str, path: &'a str },
+    Inside {
+        sandbox: &'a str,
+        path: &'a str,
+    },
 }
 
 impl<'a> Side<'a> {
@@ -192,7 +195,9 @@ async fn unpack(body: Body, to: PathBuf) -> anyhow::Result<()> {
     drop(sender);
     let left_out = work.await?.context("cannot unpack")?;
     if left_out > 0 {
-        complain!("sloplet: note: {left_out} entries that are no files, folders or links inside the folder were left out");
+        complain!(
+            "sloplet: note: {left_out} entries that are no files, folders or links inside the folder were left out"
+        );
     }
     Ok(())
 }

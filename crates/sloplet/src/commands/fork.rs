@@ -24,7 +24,8 @@ pub async fn run(
             say!("{}", sandbox["name"].as_str().or(sandbox["id"].as_str()).unwrap_or_default());
         }
     }
-    let failures: Vec<&str> = made["failures"].as_array().into_iter().flatten().filter_map(|one| one.as_str()).collect();
+    let failures: Vec<&str> =
+        made["failures"].as_array().into_iter().flatten().filter_map(|one| one.as_str()).collect();
     for failure in &failures {
         complain!("sloplet: {}", terminal::harmless(failure));
     }

@@ -14,7 +14,13 @@ use crate::terminal;
 /// A line that goes on for longer is broken.
 const LINE: usize = 64 * 1024;
 
-pub async fn run(server: &Server, name: &str, pid: Option<u32>, follow: bool, tail: Option<usize>) -> anyhow::Result<u8> {
+pub async fn run(
+    server: &Server,
+    name: &str,
+    pid: Option<u32>,
+    follow: bool,
+    tail: Option<usize>,
+) -> anyhow::Result<u8> {
     let tail = tail.map_or_else(String::new, |lines| format!("&tail={lines}"));
     let open = |pid: u64| {
         let path = format!("/sandboxes/{}/processes/{pid}/logs?follow={follow}{tail}", encode(name));

@@ -13,7 +13,8 @@ pub async fn run(server: &Server, all: bool, metadata: &[String], as_json: bool)
     }
     let wanted = pairs("--metadata", metadata)?;
     if !wanted.is_empty() {
-        let pairs: Vec<String> = wanted.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+        let pairs: Vec<String> =
+            wanted.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
         query.push_str(&format!("&metadata={}", encode(&pairs.join("&"))));
     }
     let found = sandboxes(server, &query).await?;

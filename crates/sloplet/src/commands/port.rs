@@ -48,7 +48,8 @@ async fn list(server: &Server, name: &str, as_json: bool) -> anyhow::Result<u8> 
 async fn serve(server: &Server, name: &str, port: u16, local: u16) -> anyhow::Result<u8> {
     // Whether there is such a sandbox is better known now than at the first connection.
     server.get(&format!("/sandboxes/{}", encode(name))).await?;
-    let listener = TcpListener::bind(("127.0.0.1", local)).await.with_context(|| format!("listening on port {local}"))?;
+    let listener =
+        TcpListener::bind(("127.0.0.1", local)).await.with_context(|| format!("listening on port {local}"))?;
     complain!("sloplet: {} leads to port {port} of {name} until interrupted", listener.local_addr()?);
     loop {
         let (stream, _) = tokio::select! {
