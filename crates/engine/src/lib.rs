@@ -4,6 +4,7 @@
 //! - [`sandbox`]: a running sandbox; commands, files and ports are its agent's.
 //! - [`driver`]: what a wall must offer. The engine knows no wall by name.
 //! - [`life`]: sandboxes that outlive the request that made them.
+//! - [`template`]: images that clients describe step by step.
 //! - [`places`]: where data and records are kept.
 //!
 //! Sandboxes live as long as the engine that made them, except lasting ones: [`Engine::create_lasting`], which a later
@@ -18,6 +19,7 @@ pub mod engine;
 pub mod life;
 pub mod places;
 pub mod sandbox;
+pub mod template;
 
 pub use driver::{
     Adopted, Adoption, Driver, DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Unsupported,

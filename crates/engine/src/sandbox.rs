@@ -11,7 +11,7 @@ use sloplet_wire::{Exec, TerminalSize};
 use crate::driver::{DriverError, End, Machine};
 
 /// The search path inside, unless the image or the caller gives another.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A command for a sandbox.
 #[derive(Debug, Clone, Default)]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sloplet_engine::life::Sandboxes;
+use sloplet_engine::template::Templates;
 use sloplet_store::Store;
 
 use crate::auth::{AuthError, Keys};
@@ -27,6 +28,7 @@ pub struct App(Arc<Inner>);
 struct Inner {
     config: Config,
     sandboxes: Sandboxes,
+    templates: Templates,
     store: Store,
     keys: Keys,
     metrics: Metrics,
@@ -36,7 +38,8 @@ impl App {
     /// For these sandboxes.
     pub fn new(config: Config, sandboxes: Sandboxes, store: Store) -> Result<Self, AuthError> {
         let keys = Keys::open(&store)?;
-        Ok(Self(Arc::new(Inner { config, sandboxes, store, keys, metrics: Metrics::default() })))
+        let templates = Templates::open(sandboxes.clone(), &store, &config.data)?;
+        Ok(Self(Arc::new(Inner { config, sandboxes, templates, store, keys, metrics: Metrics::default() })))
     }
 
     /// How it is to behave.
@@ -47,6 +50,11 @@ impl App {
     /// The sandboxes.
     pub fn sandboxes(&self) -> &Sandboxes {
         &self.0.sandboxes
+    }
+
+    /// The templates.
+    pub fn templates(&self) -> &Templates {
+        &self.0.templates
     }
 
     /// The database.

@@ -661,8 +661,12 @@ pub enum Image {
         #[arg(long)]
         json: bool,
     },
-    /// Build the image 'base': a small Debian with bash, python, git, curl, and a user with sudo.
+    /// Build an image from the distribution's packages: 'base' (a small Debian with bash, python, git, curl, and a user with
+    /// sudo) or 'code-interpreter' (that with Jupyter kernels, matplotlib, pandas and node).
     Build {
+        /// Which.
+        #[arg(default_value = sloplet_image::BASE_NAME)]
+        name: String,
         /// As JSON.
         #[arg(long)]
         json: bool,

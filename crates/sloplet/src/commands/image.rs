@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use serde_json::{Value, json};
-use sloplet_image::{Image, Progress, PullOptions, build_base};
+use sloplet_image::{Image, Progress, PullOptions, Recipe, build_image};
 
 use crate::cli::Image as Command;
 use crate::progress::ProgressLine;
@@ -25,7 +25,13 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
             let pull = store.pull(&reference, PullOptions::default(), &progress);
             (setup::runtime()?.block_on(pull)?, json)
         }
-        Command::Build { json } => (build_base(store, &progress)?, json),
+        Command::Build { name, json } => {
+            let Some(recipe) = Recipe::named(&name) else {
+                let names = Recipe::names().collect::<Vec<_>>().join(", ");
+                bail!("there is no recipe for '{}'; there are: {names}", terminal::harmless(&name));
+            };
+            (build_image(store, recipe, &progress)?, json)
+        }
         Command::Ls { json } => return list(&store.list()?, json),
         Command::Rm { names } => {
             for name in &names {

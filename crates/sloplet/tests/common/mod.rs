@@ -20,6 +20,7 @@
 pub mod cgroups;
 pub mod invocation;
 pub mod leaks;
+pub mod served;
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};

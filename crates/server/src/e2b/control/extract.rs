@@ -1,0 +1,42 @@
+//! Reading requests. Whatever is wrong with one is answered in the form that the SDKs parse.
+
+use axum::body::to_bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// Bytes of a JSON body. The largest are the steps of templates.
+const MAX_BODY: usize = 4 * 1024 * 1024;
+
+/// A JSON body, whatever its type is called. An empty one is an empty object.
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let bytes = to_bytes(request.into_body(), MAX_BODY).await.map_err(|error| {
+            let message = format!("the body cannot be read, or is larger than {MAX_BODY} bytes: {error}");
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+        })?;
+        let bytes = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes[..] };
+        serde_json::from_slice(bytes)
+            .map(Self)
+            .map_err(|error| ApiError::bad_request(format!("the body is not what is expected: {error}")))
+    }
+}
+
+/// Parts of the path.
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let axum::extract::Path(path) = axum::extract::Path::<T>::from_request_parts(parts, state).await?;
+        Ok(Self(path))
+    }
+}

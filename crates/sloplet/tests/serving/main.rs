@@ -1,0 +1,14 @@
+//! The server and what it keeps: what survives it, and what does not.
+//!
+//! - [`crash`]: kill -9 at any moment.
+//! - [`time`]: lifetimes, with and without a server.
+//! - [`clients`]: E2B's own packages, unmodified.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod clients;
+mod crash;
+mod time;
