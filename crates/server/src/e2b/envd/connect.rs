@@ -3,6 +3,7 @@
 //! Single: the body is the message; an error is a status and `{"code": "…", "message": "…"}`. Streams: each message
 //! follows a byte of flags and its length in four; the last one has the flag [`END`] and is `{}` or `{"error": {…}}`.
 
+use std::io;
 use std::time::Duration;
 
 use axum::Json;
@@ -126,7 +127,7 @@ impl RpcError {
 
     /// As the answer to a streaming call: its one message is the last.
     pub fn streamed(&self) -> Response {
-        stream_of(futures_util::stream::iter([last(Some(self))]))
+        stream_of(futures_util::stream::iter([Ok(last(Some(self)))]))
     }
 
     fn json(&self) -> serde_json::Value {
@@ -292,10 +293,9 @@ fn push_envelope(out: &mut Vec<u8>, flags: u8, write: impl FnOnce(&mut Vec<u8>))
     out[start + 1..start + HEAD].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A streaming answer.
-pub fn stream_of(messages: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    let body = Body::from_stream(messages.map(Ok::<_, std::convert::Infallible>));
-    ([(header::CONTENT_TYPE, STREAM)], body).into_response()
+/// A streaming answer. An error breaks it off.
+pub fn stream_of(messages: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response {
+    ([(header::CONTENT_TYPE, STREAM)], Body::from_stream(messages)).into_response()
 }
 
 #[cfg(test)]
