@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use sloplet_sys::filter::SockFilter;
 use sloplet_sys::identity::ActingAs;
@@ -75,10 +76,10 @@ impl Context {
         users::find(&self.identity, &self.root, asked)
     }
 
-    /// That user, ready to be acted as.
-    pub(crate) fn actor(&self, asked: Option<&str>) -> Result<Actor, Failure> {
-        let switches = matches!(self.identity, Identity::Switch { .. });
-        Ok(Actor { user: self.user(asked)?, switches })
+    /// That user, ready to be acted as, or for.
+    pub(crate) fn actor(&self, asked: Option<&str>, privileged: bool) -> Result<Actor, Failure> {
+        let actor = Actor::new(self.user(asked)?, &self.identity);
+        Ok(Actor { privileged: privileged && actor.switches, ..actor })
     }
 }
 
@@ -87,22 +88,31 @@ impl Context {
 pub(crate) struct Actor {
     pub(crate) user: User,
     switches: bool,
+    /// Acts as the agent itself, which is root, and gives what it makes to the user.
+    privileged: bool,
 }
 
 impl Actor {
     pub(crate) fn new(user: User, identity: &Identity) -> Self {
-        Self { user, switches: matches!(identity, Identity::Switch { .. }) }
+        Self { user, switches: matches!(identity, Identity::Switch { .. }), privileged: false }
     }
 
     /// Acts as that user on files until the result is dropped.
     pub(crate) fn act(&self) -> Result<Option<ActingAs>, Failure> {
-        if !self.switches {
+        if !self.switches || self.privileged {
             return Ok(None);
         }
         ActingAs::new(self.user.uid, self.user.gid, &self.user.groups).map(Some).map_err(|error| {
             let number = Errno::from_io_error(&error).unwrap_or(Errno::PERM);
             failure::errno(number, format_args!("acting as user {}", self.user.uid))
         })
+    }
+}
+
+impl Actor {
+    /// Who must be given what was made, because somebody else made it.
+    pub(crate) fn owner(&self) -> Option<(Uid, Gid)> {
+        self.privileged.then(|| (Uid::from_raw(self.user.uid), Gid::from_raw(self.user.gid)))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::files::resolve::absolute;
 use crate::poll::{Part, StreamKey, Token};
 use crate::process::{Input, Output, Phase, Process};
 use crate::terminal;
+use crate::users::User;
 
 /// Searched when the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -38,7 +39,8 @@ pub(crate) fn start(
 ) -> Result<Process, Failure> {
     let user = context.user(exec.user.as_deref())?;
     let argv = strings(exec.argv, "argument")?;
-    let env = strings(exec.env, "environment variable")?;
+    let mut env = strings(exec.env, "environment variable")?;
+    add_user(&mut env, &user);
     let Some(name) = argv.first().map(|name| name.as_bytes()) else {
         return Err(fail(ErrorCode::Invalid, "no program given"));
     };
@@ -132,6 +134,20 @@ pub(crate) fn start(
     }
     process.phase = Phase::Starting(starting.status);
     Ok(process)
+}
+
+/// Adds what every program expects to know of its user.
+fn add_user(env: &mut Vec<CString>, user: &User) {
+    let name = user.name.as_ref().map(|name| name.as_bytes());
+    for (variable, value) in [("HOME", Some(&*user.home)), ("USER", name), ("LOGNAME", name)] {
+        let start = format!("{variable}=");
+        if let Some(value) = value
+            && !env.iter().any(|line| line.as_bytes().starts_with(start.as_bytes()))
+            && let Ok(line) = CString::new([start.as_bytes(), value].concat())
+        {
+            env.push(line);
+        }
+    }
 }
 
 /// Turns a child's report into words.

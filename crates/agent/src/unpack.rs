@@ -85,7 +85,7 @@ enum State {
 impl Unpack {
     pub(crate) fn new(context: &Context, subject: Subject) -> Result<Self, Failure> {
         let acting = subject.actor.act()?;
-        let base = context.root.make_folders(&subject.path)?;
+        let base = context.root.make_folders(&subject.path, &subject.actor)?;
         drop(acting);
         // In a whole root unpacked over, absolute symlinks (/var/run) mean that root; elsewhere they lead out.
         let is_root = context.root.is_whole() && subject.path.iter().all(|byte| *byte == b'/');

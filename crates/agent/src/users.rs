@@ -25,6 +25,8 @@ const MAX_NAME_BYTES: usize = 256;
 /// A user, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
+    /// None for a bare number.
+    pub(crate) name: Option<String>,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
@@ -38,9 +40,15 @@ pub(crate) fn find(identity: &Identity, root: &Root, asked: Option<&str>) -> Res
             let same = |asked: &str| asked == name || asked == uid.to_string() || asked == format!("{uid}:{gid}");
             match asked {
                 Some(other) if !same(other) => {
-                    Err(fail(ErrorCode::NotFound, format!("no user {other:?}: this sandbox has {name:?} only")))
+                    Err(fail(ErrorCode::NoUser, format!("no user {other:?}: this sandbox has {name:?} only")))
                 }
-                _ => Ok(User { uid: *uid, gid: *gid, groups: Vec::new(), home: path_bytes(home).to_vec() }),
+                _ => Ok(User {
+                    name: Some(name.clone()),
+                    uid: *uid,
+                    gid: *gid,
+                    groups: Vec::new(),
+                    home: path_bytes(home).to_vec(),
+                }),
             }
         }
         Identity::Switch { default_user } => {
@@ -81,7 +89,7 @@ impl Names {
 }
 
 fn look_up(asked: &str, passwd: &[u8], group: impl FnOnce() -> Vec<u8>) -> Result<User, Failure> {
-    let missing = || fail(ErrorCode::NotFound, format!("no user {asked:?} in /etc/passwd"));
+    let missing = || fail(ErrorCode::NoUser, format!("no user {asked:?} in /etc/passwd"));
     let (who, asked_gid) = match asked.split_once(':') {
         Some((who, gid)) => (who, Some(id(gid).ok_or_else(missing)?)),
         None => (asked, None),
@@ -97,7 +105,7 @@ fn look_up(asked: &str, passwd: &[u8], group: impl FnOnce() -> Vec<u8>) -> Resul
         // A bare number need not be listed. It gets the group of the same number and no home.
         let uid = id(who).ok_or_else(missing)?;
         let gid = asked_gid.unwrap_or(uid);
-        return Ok(User { uid, gid, groups: vec![gid], home: b"/".to_vec() });
+        return Ok(User { name: None, uid, gid, groups: vec![gid], home: b"/".to_vec() });
     };
     let (Some(uid), Some(own_gid)) = (number(line.get(2)), number(line.get(3))) else {
         return Err(fail(ErrorCode::Invalid, format!("the line of user {asked:?} in /etc/passwd is malformed")));
@@ -120,7 +128,7 @@ fn look_up(asked: &str, passwd: &[u8], group: impl FnOnce() -> Vec<u8>) -> Resul
             }
         }
     }
-    Ok(User { uid, gid, groups, home })
+    Ok(User { name: text(line.first()).map(str::to_owned), uid, gid, groups, home })
 }
 
 fn lines(database: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
@@ -181,12 +189,18 @@ mod tests {
 
     #[test]
     fn names_numbers_and_pairs_are_found() {
-        let user = User { uid: 1000, gid: 1001, groups: vec![1001, 10, 11], home: b"/home/user".to_vec() };
+        let user = User {
+            name: Some("user".into()),
+            uid: 1000,
+            gid: 1001,
+            groups: vec![1001, 10, 11],
+            home: b"/home/user".to_vec(),
+        };
         assert_eq!(found("user"), Ok(user.clone()));
         assert_eq!(found("1000"), Ok(user));
-        let pair = User { uid: 1000, gid: 5, groups: vec![5], home: b"/home/user".to_vec() };
+        let pair = User { name: Some("user".into()), uid: 1000, gid: 5, groups: vec![5], home: b"/home/user".to_vec() };
         assert_eq!(found("1000:5"), Ok(pair));
-        let unlisted = User { uid: 4000, gid: 4000, groups: vec![4000], home: b"/".to_vec() };
+        let unlisted = User { name: None, uid: 4000, gid: 4000, groups: vec![4000], home: b"/".to_vec() };
         assert_eq!(found("4000"), Ok(unlisted));
         assert_eq!(found("relative").unwrap().home, b"/");
     }
@@ -194,7 +208,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for asked in ["", "nobody", ":", "1000:", ":5", "user:x", "4294967295", "-1", "+5", "1e3", "99999999999"] {
-            assert_eq!(found(asked), Err(ErrorCode::NotFound), "{asked:?}");
+            assert_eq!(found(asked), Err(ErrorCode::NoUser), "{asked:?}");
         }
         for asked in ["odd", "short", "max"] {
             assert_eq!(found(asked), Err(ErrorCode::Invalid), "{asked:?}");

@@ -12,6 +12,7 @@ use sloplet_wire::{Change, ChangeKind, ErrorCode, Event, Failure};
 use crate::context::Context;
 use crate::failure::{self, fail, shown};
 use crate::files::Subject;
+use crate::files::TEMPORARY_PREFIX;
 use crate::files::resolve::by_descriptor;
 use crate::files::walk::{FOLDER, MAX_DEPTH, Walk};
 use crate::poll::Readiness;
@@ -35,6 +36,8 @@ pub(crate) struct Watch {
     scans: Vec<Scan>,
     established: bool,
     readable: bool,
+    /// What the kernel calls the renaming of an upload that is about to be in its place.
+    upload: Option<u32>,
 }
 
 struct Scan {
@@ -42,6 +45,19 @@ struct Scan {
     path: Vec<u8>,
     walk: Option<Walk>,
     reports: bool,
+}
+
+/// An event as the kernel told it.
+struct Seen {
+    number: i32,
+    flags: ReadFlags,
+    cookie: u32,
+    name: Vec<u8>,
+}
+
+fn is_upload(name: &[u8]) -> bool {
+    let random = name.strip_prefix(TEMPORARY_PREFIX.as_bytes());
+    random.is_some_and(|random| random.len() == 16 && random.iter().all(u8::is_ascii_hexdigit))
 }
 
 impl Watch {
@@ -61,6 +77,7 @@ impl Watch {
             scans,
             established: false,
             readable: false,
+            upload: None,
         })
     }
 
@@ -168,7 +185,7 @@ impl Watch {
                 match reader.next() {
                     Ok(event) => {
                         let name = event.file_name().map(|name| name.to_bytes().to_vec()).unwrap_or_default();
-                        events.push((event.wd(), event.events(), name));
+                        events.push(Seen { number: event.wd(), flags: event.events(), cookie: event.cookie(), name });
                     }
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => return Ok(false),
@@ -179,13 +196,14 @@ impl Watch {
                 }
             }
         }
-        for (number, flags, name) in events {
-            self.tell(io, number, flags, &name);
+        for seen in events {
+            self.tell(io, &seen);
         }
         Ok(true)
     }
 
-    fn tell(&mut self, io: &mut StreamIo<'_>, number: i32, flags: ReadFlags, name: &[u8]) {
+    fn tell(&mut self, io: &mut StreamIo<'_>, seen: &Seen) {
+        let Seen { number, flags, cookie, ref name } = *seen;
         let mut send = |kind: ChangeKind, path: Vec<u8>| io.event(&Event::Change(Change { kind, path: path.into() }));
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             send(ChangeKind::Overflow, Vec::new());
@@ -211,6 +229,18 @@ impl Watch {
             return;
         }
         let path = [&**folder, name].concat();
+        if is_upload(name) {
+            // Nobody knows it by that name.
+            self.upload = flags.contains(ReadFlags::MOVED_FROM).then_some(cookie);
+            return;
+        }
+        if flags.contains(ReadFlags::MOVED_TO) && self.upload.take() == Some(cookie) {
+            // As if it had been written here.
+            for kind in [ChangeKind::Create, ChangeKind::Attributes, ChangeKind::Write] {
+                send(kind, path.clone());
+            }
+            return;
+        }
         let is_folder = flags.contains(ReadFlags::ISDIR) && !name.is_empty();
         let below = [&*path, b"/"].concat();
         for (flag, kind) in [

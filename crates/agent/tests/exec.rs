@@ -32,7 +32,7 @@ fn a_signal_is_told_as_one() {
 }
 
 #[test]
-fn a_program_gets_exactly_the_given_environment_and_place() {
+fn a_program_gets_the_given_environment_and_place_and_its_user() {
     let (folder, mut agent) = agent();
     let mut request = shell("env; pwd; umask; ls /proc/self/fd; cat /proc/self/oom_score_adj; ps -o pgid= -p $$");
     request.env.push(b"X=\xff1".to_vec().into());
@@ -41,7 +41,11 @@ fn a_program_gets_exactly_the_given_environment_and_place() {
     let lines: Vec<&[u8]> = done.output.split(|byte| *byte == b'\n').collect();
     let has = |line: &[u8]| lines.contains(&line);
     assert!(has(b"X=\xff1") && has(b"PATH=/usr/local/bin:/usr/bin:/bin") && has(b"/usr") && has(b"0022"));
-    assert!(!lines.iter().any(|line| line.starts_with(b"HOME=") || line.starts_with(b"CARGO")));
+    assert!(!lines.iter().any(|line| line.starts_with(b"CARGO")));
+    assert!(has(format!("HOME={}", folder.path().display()).as_bytes()));
+    assert!(
+        lines.iter().any(|line| line.starts_with(b"USER=")) && lines.iter().any(|line| line.starts_with(b"LOGNAME="))
+    );
     // 3 is `ls`'s own.
     assert!(has(b"3") && !has(b"4"), "{}", String::from_utf8_lossy(&done.output));
     assert!(has(b"500"));
@@ -92,7 +96,7 @@ fn what_cannot_start_says_why() {
     let missing = failed(Exec { cwd: Some(b"/no/where".to_vec().into()), ..exec(&["true"]) });
     assert_eq!(missing.code, ErrorCode::NotFound);
     assert!(missing.message.contains("/no/where"), "{}", missing.message);
-    assert_eq!(failed(Exec { user: Some("other".into()), ..exec(&["true"]) }).code, ErrorCode::NotFound);
+    assert_eq!(failed(Exec { user: Some("other".into()), ..exec(&["true"]) }).code, ErrorCode::NoUser);
     assert_eq!(agent.client.run(exec(&["true"])).exit.code, Some(0));
 }
 
@@ -250,5 +254,5 @@ fn users_are_switched_completely() {
     let root = id(Exec { user: Some("root".into()), ..shell("id -u; pwd") }, &mut agent);
     assert_eq!(root, "0\n/root\n");
     let failed = agent.client.ask(&Request::Exec(Exec { user: Some("ghost".into()), ..exec(&["true"]) }));
-    assert_eq!(code(&failed), ErrorCode::NotFound);
+    assert_eq!(code(&failed), ErrorCode::NoUser);
 }

@@ -28,7 +28,8 @@ fn read(agent: &mut Agent, path: impl AsRef<Path>) -> Result<Vec<u8>, ErrorCode>
 }
 
 fn write(agent: &mut Agent, path: impl AsRef<Path>, data: &[u8], parents: bool) -> Result<Entry, ErrorCode> {
-    let stream = agent.client.open(&Request::Write { target: target(path), mode: 0o640, parents });
+    let stream =
+        agent.client.open(&Request::Write { target: target(path), mode: 0o640, parents, attributes: Vec::new() });
     agent.client.send(stream, data);
     agent.client.end(stream);
     match agent.client.event(stream) {
@@ -54,7 +55,12 @@ fn what_is_written_can_be_read() {
     let (folder, mut agent) = agent();
     let big: Vec<u8> = (0..900_000u32).flat_map(u32::to_le_bytes).collect();
     // More than a window: credit must come back.
-    let stream = agent.client.open(&Request::Write { target: target("new/sub/file"), mode: 0o640, parents: true });
+    let stream = agent.client.open(&Request::Write {
+        target: target("new/sub/file"),
+        mode: 0o640,
+        parents: true,
+        attributes: Vec::new(),
+    });
     let mut credit = flow::INITIAL_WINDOW as usize;
     for chunk in big.chunks(MAX_PAYLOAD) {
         while credit < chunk.len() {
@@ -96,7 +102,12 @@ fn an_existing_file_keeps_its_mode_and_a_read_only_one_its_content() {
 fn an_unfinished_upload_leaves_nothing() {
     let (folder, mut agent) = agent();
     for finish in [Client::reset as fn(&mut Client, u32), |client, _| client.close()] {
-        let stream = agent.client.open(&Request::Write { target: target("file"), mode: 0o600, parents: false });
+        let stream = agent.client.open(&Request::Write {
+            target: target("file"),
+            mode: 0o600,
+            parents: false,
+            attributes: Vec::new(),
+        });
         agent.client.send(stream, b"half");
         eventually("the temporary file is there", || fs::read_dir(folder.path()).unwrap().count() == 1);
         finish(&mut agent.client, stream);
@@ -288,7 +299,7 @@ fn files_are_used_on_behalf_of_the_asked_user() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let theirs = |path: &str, user: &str| Target { user: Some(user.into()), ..target(folder.path().join(path)) };
     let mut upload = |target: Target| {
-        let stream = agent.client.open(&Request::Write { target, mode: 0o600, parents: true });
+        let stream = agent.client.open(&Request::Write { target, mode: 0o600, parents: true, attributes: Vec::new() });
         agent.client.send(stream, b"x");
         agent.client.end(stream);
         agent.client.event(stream)
@@ -310,13 +321,105 @@ fn files_are_used_on_behalf_of_the_asked_user() {
     assert_eq!(code(&agent.client.ask(&remove("9999"))), ErrorCode::Denied);
     // A read-only file in a folder one may write: replacing it is refused as writing it would be.
     fs::write(folder.path().join("readonly"), "keep").unwrap();
-    let stream =
-        agent.client.open(&Request::Write { target: theirs("readonly", "4321:8765"), mode: 0o600, parents: false });
+    let stream = agent.client.open(&Request::Write {
+        target: theirs("readonly", "4321:8765"),
+        mode: 0o600,
+        parents: false,
+        attributes: Vec::new(),
+    });
     assert_eq!(code(&agent.client.event(stream)), ErrorCode::Denied);
     assert_eq!(agent.client.ask(&remove("4321:8765")), Event::Done);
     // Names come from the passwd file.
     let Event::Entry(entry) = agent.client.ask(&Request::Stat(target("/etc/passwd"))) else { panic!() };
     assert_eq!((entry.owner.as_deref(), entry.group.as_deref()), (Some("root"), Some("root")));
+}
+
+#[test]
+fn files_are_used_for_a_user_with_the_permission_of_root() {
+    if !is_root() {
+        return;
+    }
+    let mut agent = Agent::switching("root");
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let theirs =
+        |path: &str| Target { user: Some("4321:8765".into()), privileged: true, ..target(folder.path().join(path)) };
+    let owner = |path: &str| fs::metadata(folder.path().join(path)).map(|it| (it.uid(), it.gid())).unwrap();
+    let write = Request::Write { target: theirs("a/b/file"), mode: 0o600, parents: true, attributes: Vec::new() };
+    let stream = agent.client.open(&write);
+    agent.client.end(stream);
+    assert!(matches!(agent.client.event(stream), Event::Entry(entry) if (entry.uid, entry.gid) == (4321, 8765)));
+    let make = Request::MakeDir { target: theirs("c/d"), mode: 0o755, parents: true };
+    assert_eq!(agent.client.ask(&make), Event::Done);
+    for path in ["a", "a/b", "a/b/file", "c", "c/d"] {
+        assert_eq!(owner(path), (4321, 8765), "{path}");
+    }
+    // Somebody else's file becomes theirs, as nothing else was asked for.
+    fs::write(folder.path().join("mine"), "x").unwrap();
+    let write = Request::Write { target: theirs("mine"), mode: 0o600, parents: false, attributes: Vec::new() };
+    let stream = agent.client.open(&write);
+    agent.client.end(stream);
+    assert!(matches!(agent.client.event(stream), Event::Entry(_)));
+    assert_eq!(owner("mine"), (4321, 8765));
+    assert!(matches!(agent.client.ask(&Request::Stat(theirs("mine"))), Event::Entry(_)));
+    assert_eq!(agent.client.ask(&Request::Remove { target: theirs("a"), recursive: true }), Event::Done);
+}
+
+#[test]
+fn attributes_are_set_and_told() {
+    let (folder, mut agent) = agent();
+    let attribute = |name: &str, value: &str| Attribute {
+        name: name.as_bytes().to_vec().into(),
+        value: value.as_bytes().to_vec().into(),
+    };
+    let given = vec![attribute("e2b.author", "me"), attribute("7", "")];
+    // A name of digits only is not a descriptor's.
+    let target_ = || target(folder.path().join("5"));
+    let request = |attributes| Request::Write { target: target_(), mode: 0o600, parents: false, attributes };
+    let mut upload = |attributes| {
+        let stream = agent.client.open(&request(attributes));
+        agent.client.end(stream);
+        match agent.client.event(stream) {
+            Event::Entry(entry) => entry.rare.map(|rare| rare.attributes).unwrap_or_default(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let sorted = |mut list: Vec<Attribute>| {
+        list.sort_by(|a, b| b.name.cmp(&a.name));
+        list
+    };
+    assert_eq!(sorted(upload(given.clone())), given);
+    let stream = agent.client.open(&Request::List { target: target(folder.path()), depth: 1 });
+    let Event::Entries(entries) = agent.client.event(stream) else { panic!() };
+    assert_eq!(sorted(entries[0].rare.clone().unwrap().attributes), given);
+    let mut upload = |attributes| {
+        let stream = agent.client.open(&request(attributes));
+        agent.client.end(stream);
+        agent.client.event(stream)
+    };
+    // Replaced as a whole.
+    assert!(matches!(upload(Vec::new()), Event::Entry(entry) if entry.rare.is_none()));
+    assert_eq!(code(&upload(vec![attribute("a\0b", "")])), ErrorCode::Invalid);
+    let kept = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(kept, 1, "a refused upload leaves nothing");
+}
+
+#[test]
+fn a_symlink_tells_where_it_leads_in_the_end() {
+    let (folder, mut agent) = agent();
+    fs::create_dir(folder.path().join("real")).unwrap();
+    symlink("real", folder.path().join("one")).unwrap();
+    symlink("one", folder.path().join("two")).unwrap();
+    symlink("nowhere", folder.path().join("broken")).unwrap();
+    let mut end = |name: &str| match agent.client.ask(&Request::Stat(target(folder.path().join(name)))) {
+        Event::Entry(entry) => entry.rare.and_then(|rare| rare.end),
+        other => panic!("{other:?}"),
+    };
+    let found = end("two").unwrap();
+    let real = fs::canonicalize(folder.path().join("real")).unwrap();
+    assert_eq!((found.path.as_slice(), found.kind), (real.as_os_str().as_encoded_bytes(), FileKind::Directory));
+    assert_eq!(end("broken"), None);
+    assert_eq!(end("real"), None);
 }
 
 #[test]

@@ -218,6 +218,26 @@ fn changes_are_told_also_in_folders_made_later() {
 }
 
 #[test]
+fn an_upload_into_a_watched_folder_is_seen_under_its_own_name_only() {
+    let (folder, mut agent) = agent();
+    let watch = agent.client.open(&Request::Watch { target: target(folder.path()), recursive: false });
+    assert_eq!(agent.client.event(watch), Event::Done);
+    let write = Request::Write { target: target("file"), mode: 0o600, parents: false, attributes: Vec::new() };
+    let upload = agent.client.open(&write);
+    agent.client.send(upload, b"content");
+    agent.client.end(upload);
+    assert!(matches!(agent.client.event(upload), Event::Entry(_)));
+    let change = |kind| Event::Change(Change { kind, path: b"file".to_vec().into() });
+    for kind in [ChangeKind::Create, ChangeKind::Attributes, ChangeKind::Write] {
+        assert_eq!(agent.client.event(watch), change(kind));
+    }
+    // What is merely called like an upload in part is told as ever.
+    std::fs::write(folder.path().join(".sloplet-mine"), "").unwrap();
+    let Event::Change(next) = agent.client.event(watch) else { panic!() };
+    assert_eq!((next.kind, next.path.as_slice()), (ChangeKind::Create, &b".sloplet-mine"[..]));
+}
+
+#[test]
 fn the_process_list_bears_hostile_names() {
     let (_folder, mut agent) = agent();
     let script = "import os,ctypes,sys\nctypes.CDLL(None).prctl(15, b'x) R 1 (', 0,0,0)\nprint('ok', flush=True)\nsys.stdin.read()";

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use bytes::BytesMut;
-use sloplet_wire::{Entry, Event, Exec, ProcessInfo, Request, Target, TerminalSize};
+use sloplet_wire::{Attribute, Entry, Event, Exec, ProcessInfo, Request, Target, TerminalSize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::driver::{Driver, greet};
@@ -36,7 +36,11 @@ pub struct Agent {
 /// Bytes an entry holds besides its fixed size.
 fn names_len(entry: &Entry) -> usize {
     let texts = [&entry.owner, &entry.group].into_iter().flatten().map(String::len);
-    entry.path.len() + entry.link_target.as_ref().map_or(0, |target| target.len()) + texts.sum::<usize>()
+    let rare = entry.rare.as_deref().map_or(0, |rare| {
+        let attributes = rare.attributes.iter().map(|attribute| attribute.name.len() + attribute.value.len() + 48);
+        rare.end.as_ref().map_or(0, |end| end.path.len()) + attributes.sum::<usize>()
+    });
+    entry.path.len() + entry.link_target.as_ref().map_or(0, |target| target.len()) + texts.sum::<usize>() + rare
 }
 
 impl Agent {
@@ -206,7 +210,18 @@ impl Agent {
 
     /// Writes a file as a whole: it is replaced at [`Upload::finish`] or not at all.
     pub async fn write(&self, target: Target, mode: u32, parents: bool) -> Result<Upload<Entry>, ClientError> {
-        Ok(Upload::new(self.owner.open(&Request::Write { target, mode, parents }, SHORT)?))
+        self.write_with(target, mode, parents, Vec::new()).await
+    }
+
+    /// As [`Self::write`], with extended attributes.
+    pub async fn write_with(
+        &self,
+        target: Target,
+        mode: u32,
+        parents: bool,
+        attributes: Vec<Attribute>,
+    ) -> Result<Upload<Entry>, ClientError> {
+        Ok(Upload::new(self.owner.open(&Request::Write { target, mode, parents, attributes }, SHORT)?))
     }
 
     /// A tar archive of a folder's content, or of one file.

@@ -44,7 +44,7 @@ impl Served {
 
     fn target(&self, path: &str) -> Target {
         let path = self.root.path().join(path).into_os_string().into_encoded_bytes();
-        Target { path: path.into(), user: None }
+        Target { path: path.into(), ..Target::default() }
     }
 }
 

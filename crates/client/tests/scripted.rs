@@ -79,7 +79,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn target(path: &str) -> Target {
-    Target { path: path.as_bytes().to_vec().into(), user: None }
+    Target { path: path.as_bytes().to_vec().into(), ..Target::default() }
 }
 
 fn entry(path: &str) -> Entry {
@@ -94,6 +94,7 @@ fn entry(path: &str) -> Entry {
         link_target: None,
         owner: None,
         group: None,
+        rare: None,
     }
 }
 

@@ -120,7 +120,7 @@ async fn files_have_the_same_path_for_requests_and_for_commands() {
     let host = Host::new();
     let sandbox = host.sandbox(|_| ()).await;
     let path = home(&sandbox).join("from/outside");
-    let target = |path: &Path| Target { path: path.display().to_string().into_bytes().into(), user: None };
+    let target = |path: &Path| Target { path: path.display().to_string().into_bytes().into(), ..Target::default() };
     let mut upload = sandbox.agent().write(target(&path), 0o644, true).await.unwrap();
     upload.write("hello").await.unwrap();
     upload.finish().await.unwrap();

@@ -14,7 +14,8 @@
 //!
 //! # Map
 //! - [`Store`] (`store`): the directory, names, look-up, removal. `record`, `name`, `layer`, `staging`: its files.
-//! - `import`: directory, tar, OCI layout, docker-save (`tree`, `oci`, `xz`); `pull`: registries; `base`: the base image.
+//! - `import`: directory, tar, OCI layout, docker-save (`tree`, `oci`, `xz`); `pull`: registries; `recipe`, `distribution`:
+//!   the images that sloplet builds itself.
 //! - `unpack`, with `tarstream`, `decompress`, `beneath`: the hardened way from a hostile archive to a directory.
 //! - `guard`: what is refused in the merged tree. `limits`: caps against bombs. `skeleton`: the lowest layer.
 //! - `snapshot`: what a sandbox has written, as an image.
@@ -32,10 +33,10 @@
 //! `tests/` unpacks crafted archives (each shown to escape a naive unpacker first), archives of skopeo, pulls from a
 //! real registry on loopback, kills imports and collects their remains, and looks at `host` like an attacker.
 
-mod base;
 mod beneath;
 mod decompress;
 mod digest;
+mod distribution;
 mod error;
 mod guard;
 mod host;
@@ -44,11 +45,13 @@ pub mod host_allowlist;
 mod host_tests;
 mod image;
 mod import;
+mod interpreter;
 mod layer;
 mod limits;
 mod name;
 mod oci;
 mod pull;
+mod recipe;
 mod record;
 mod skeleton;
 mod snapshot;
@@ -59,11 +62,12 @@ mod tree;
 mod unpack;
 mod xz;
 
-pub use base::{BASE_NAME, build_base};
+pub use distribution::build_image;
 pub use error::ImageError;
 pub use image::{HostBind, Image, ImageConfig, Lease, Progress, ProgressFn, silent};
 pub use limits::{LimitExceeded, Limits};
 pub use oci::Platform;
 pub use pull::{Credentials, PullOptions};
+pub use recipe::{BASE_NAME, CODE_INTERPRETER_NAME, Recipe};
 pub use snapshot::SnapshotStaging;
 pub use store::{Collected, Store};

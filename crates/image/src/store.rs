@@ -25,6 +25,7 @@ use crate::error::ImageError;
 use crate::host::Host;
 use crate::image::Image;
 use crate::limits::Limits;
+use crate::recipe::Recipe;
 use crate::record::Record;
 use crate::staging::{Staging, commit, sweep};
 use crate::{name, skeleton};
@@ -346,8 +347,8 @@ impl Store {
         known[1..].sort();
         let hint = if Path::new(name).exists() {
             format!(". For the file or directory of that name, write ./{name}")
-        } else if name == "base" {
-            ", or build it with `sloplet image build`".to_owned()
+        } else if Recipe::named(name).is_some() {
+            format!(", or build it with `sloplet image build {name}`")
         } else {
             String::new()
         };

@@ -3,13 +3,13 @@
 
 mod common;
 
-use sloplet_image::{build_base, silent};
+use sloplet_image::{Recipe, build_image, silent};
 
 #[test]
 #[ignore = "downloads a distribution; run with --ignored"]
 fn base_has_what_agents_expect() {
     let (_data, store) = common::store();
-    let image = build_base(&store, &silent).unwrap();
+    let image = build_image(&store, Recipe::named("base").unwrap(), &silent).unwrap();
     assert_eq!(image.name, "base:latest");
     assert_eq!(store.resolve("base").unwrap(), image);
     let root = &image.layers[0];

@@ -19,6 +19,10 @@ pub struct Cli {
     /// Keep images here instead of the usual place.
     #[arg(long, global = true, value_name = "FOLDER", env = "SLOPLET_DATA", hide_env_values = true)]
     pub data: Option<PathBuf>,
+
+    /// Do not start a server in the background if none runs.
+    #[arg(long, global = true)]
+    pub no_autostart: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -26,7 +30,11 @@ Examples:
   sloplet run -- python3 -c \"print('hello from a sloplet')\"
   sloplet run -it -- bash
   sloplet run --mount .:/workspace:rw --workdir /workspace -- make test
-  sloplet doctor";
+  sloplet create --name my && sloplet exec my -- python3 --version && sloplet rm my
+  sloplet doctor
+
+'run' needs nothing else. 'create' and what follows it need a server: the one that SLOPLET_URL names (with
+SLOPLET_API_KEY), or this user's own, which is started in the background if it does not run.";
 
 /// Commands.
 #[derive(Debug, Subcommand)]
@@ -43,6 +51,153 @@ pub enum Command {
     /// Serve long-lived sandboxes over HTTP: our own API, and the one that E2B's SDKs speak.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
+    /// Make a sandbox that stays.
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(Box<Create>),
+    /// Run a command in a sandbox that stays.
+    #[command(after_help = EXEC_EXAMPLES)]
+    Exec(Box<Exec>),
+    /// Open a shell in a sandbox.
+    #[command(after_help = "Example:\n  sloplet shell my")]
+    Shell {
+        /// The sandbox's name or id.
+        name: String,
+        /// Who the shell runs as inside.
+        #[arg(long, short = 'u')]
+        user: Option<String>,
+    },
+    /// Copy files and folders between the host and a sandbox.
+    #[command(after_help = CP_EXAMPLES)]
+    Cp {
+        /// A path, NAME:PATH, or - for standard input.
+        source: String,
+        /// A path, NAME:PATH, or - for standard output.
+        destination: String,
+        /// On whose behalf inside [default: the sandbox's user]
+        #[arg(long, short = 'u')]
+        user: Option<String>,
+    },
+    /// List sandboxes.
+    #[command(after_help = "Examples:\n  sloplet ls\n  sloplet ls --all --json")]
+    Ls {
+        /// In any state, not only those that run or are paused.
+        #[arg(long, short = 'a')]
+        all: bool,
+        /// Only with these metadata: NAME=value. Can be repeated.
+        #[arg(long, value_name = "METADATA")]
+        metadata: Vec<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the processes of a sandbox.
+    Ps {
+        /// The sandbox's name or id.
+        name: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what background processes wrote.
+    #[command(
+        after_help = "Examples:\n  sloplet exec -d my -- python3 -m http.server\n  sloplet logs -f my\n  sloplet logs --tail 20 my 42"
+    )]
+    Logs {
+        /// The sandbox's name or id.
+        name: String,
+        /// Only this process [default: all that were started through the server, each line with its pid]
+        pid: Option<u32>,
+        /// Go on until the process ends.
+        #[arg(long, short = 'f')]
+        follow: bool,
+        /// Only the last lines of each.
+        #[arg(long, value_name = "LINES")]
+        tail: Option<usize>,
+    },
+    /// Print a link to a port of a sandbox, or forward a local port to it.
+    #[command(
+        after_help = "Examples:\n  sloplet port my\n  sloplet port my 3000\n  sloplet port my 3000 --forward 8080"
+    )]
+    Port {
+        /// The sandbox's name or id.
+        name: String,
+        /// The port inside [default: list those that something listens on]
+        #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+        port: Option<u16>,
+        /// How long the link works.
+        #[arg(long, default_value = "1h", value_name = "TIME")]
+        timeout: Span,
+        /// Forward this local port until interrupted; 0 is any free one.
+        #[arg(long, value_name = "LOCAL_PORT", requires = "port")]
+        forward: Option<u16>,
+        /// As JSON.
+        #[arg(long, conflicts_with = "forward")]
+        json: bool,
+    },
+    /// Freeze the processes of sandboxes in place.
+    Pause {
+        /// Their names or ids.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Let paused sandboxes go on.
+    Resume {
+        /// Their names or ids.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Save the files of a sandbox, so that others can start from them.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true,
+        after_help = "Examples:\n  sloplet snapshot my before-upgrade\n  sloplet create --image before-upgrade\n  sloplet snapshot ls"
+    )]
+    Snapshot(Snapshot),
+    /// Make sandboxes that start from another's files as they are now.
+    #[command(after_help = "Examples:\n  sloplet fork my\n  sloplet fork my -n 8 --name try")]
+    Fork {
+        /// The sandbox's name or id.
+        name: String,
+        /// How many.
+        #[arg(short = 'n', long = "count", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+        count: u16,
+        /// Their name; several are called NAME-1, NAME-2 and so on.
+        #[arg(long = "name", value_name = "NAME")]
+        new_name: Option<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove sandboxes and everything in them.
+    #[command(after_help = "Examples:\n  sloplet rm my\n  sloplet rm --all")]
+    Rm {
+        /// Their names or ids.
+        #[arg(required_unless_present = "all")]
+        names: Vec<String>,
+        /// All of them.
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+    },
+    /// Change how long a sandbox lives from now on.
+    #[command(after_help = "Examples:\n  sloplet timeout my 2h\n  sloplet timeout my never")]
+    Timeout {
+        /// The sandbox's name or id.
+        name: String,
+        /// A time like 2h, or 'never'.
+        timeout: Lifetime,
+    },
+    /// Folders that outlive sandboxes.
+    #[command(subcommand)]
+    Volume(Volume),
+    /// API keys of the server.
+    #[command(subcommand)]
+    Key(Key),
+    /// Tell about the server.
+    Info {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Images that sandboxes start from.
     #[command(subcommand)]
     Image(Image),
@@ -194,6 +349,286 @@ pub struct Serve {
     /// Log as JSON.
     #[arg(long)]
     pub log_json: bool,
+
+    /// In a session of its own: started by another command, to go on without it.
+    #[arg(long, hide = true)]
+    pub detached: bool,
+
+    /// Print the OpenAPI document and end.
+    #[arg(long, hide = true)]
+    pub print_openapi: bool,
+}
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  sloplet create --name my --timeout 1h
+  sloplet create --memory 512MiB --cpus 1 --volume data:/data --metadata team=a
+  id=$(sloplet create)";
+
+/// `sloplet create`
+#[derive(Debug, Args)]
+pub struct Create {
+    /// A name to find it by.
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// What to start from: 'host', a stored image, or a snapshot.
+    #[arg(long, default_value = "host")]
+    pub image: String,
+
+    /// How strong the wall is.
+    #[arg(long, default_value_t, value_name = "LEVEL")]
+    pub isolation: Isolation,
+
+    /// How long it lives, or 'never' [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Lifetime>,
+
+    /// Pause it when its time is over, instead of removing it.
+    #[arg(long)]
+    pub pause_on_timeout: bool,
+
+    /// Pause it when nobody used it for so long.
+    #[arg(long, value_name = "TIME")]
+    pub idle_timeout: Option<Span>,
+
+    /// Resume it by itself when somebody uses it while it is paused.
+    #[arg(long)]
+    pub auto_resume: bool,
+
+    /// Memory of all processes together, page cache included [default: 2GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
+
+    /// Processors, also fractions [default: 2]
+    #[arg(long, value_name = "NUMBER")]
+    pub cpus: Option<Cpus>,
+
+    /// Processes and threads at once [default: 512]
+    #[arg(long, value_name = "NUMBER")]
+    pub pids: Option<u32>,
+
+    /// Bytes that may be written [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub disk: Option<ByteSize>,
+
+    /// Files that may be made [default: one for 16KiB of --disk]
+    #[arg(long, value_name = "NUMBER")]
+    pub inodes: Option<u64>,
+
+    /// Show a volume inside: NAME:PATH[:ro]. Can be repeated.
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Vec<String>,
+
+    /// Show a host file or folder inside: HOST:INSIDE[:ro|:rw]; read-only unless :rw. Can be repeated.
+    #[arg(long, short = 'v', value_name = "MOUNT")]
+    pub mount: Vec<Bind>,
+
+    /// Set a variable: NAME=value, or NAME alone to pass on the host's. Can be repeated.
+    #[arg(long, short = 'e', value_name = "VARIABLE")]
+    pub env: Vec<String>,
+
+    /// Anything to remember: NAME=value. Can be repeated.
+    #[arg(long, value_name = "METADATA")]
+    pub metadata: Vec<String>,
+
+    /// Where commands start.
+    #[arg(long, short = 'w', value_name = "FOLDER")]
+    pub workdir: Option<PathBuf>,
+
+    /// Who commands run as inside: name, uid or uid:gid [default: user]
+    #[arg(long, short = 'u')]
+    pub user: Option<String>,
+
+    /// The sandbox's host name.
+    #[arg(long, default_value = "sloplet")]
+    pub hostname: String,
+
+    /// Start even if this host cannot enforce every limit.
+    #[arg(long)]
+    pub best_effort: bool,
+
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  sloplet exec my -- python3 --version
+  sloplet exec -it my -- bash
+  tar c . | sloplet exec my -- tar x -C /tmp
+  sloplet exec -d my -- python3 -m http.server 3000
+
+Exit status: the command's own; 128+N if signal N ended it; 124 if the time was over; 126 if the command cannot be
+executed, 127 if it does not exist; 125 if sloplet itself failed.";
+
+/// `sloplet exec`
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// Pass standard input on even if it is a terminal.
+    #[arg(long, short = 'i')]
+    pub interactive: bool,
+
+    /// Give the command a terminal.
+    #[arg(long, short = 't', conflicts_with = "detach")]
+    pub tty: bool,
+
+    /// Start it in the background and print its pid.
+    #[arg(long, short = 'd')]
+    pub detach: bool,
+
+    /// A label for a background process.
+    #[arg(long, requires = "detach")]
+    pub tag: Option<String>,
+
+    /// Set a variable: NAME=value, or NAME alone to pass on the host's. Can be repeated.
+    #[arg(long, short = 'e', value_name = "VARIABLE")]
+    pub env: Vec<String>,
+
+    /// Where the command starts.
+    #[arg(long, short = 'w', value_name = "FOLDER")]
+    pub workdir: Option<String>,
+
+    /// Who the command runs as inside: name, uid or uid:gid.
+    #[arg(long, short = 'u')]
+    pub user: Option<String>,
+
+    /// Kill it after so long.
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Span>,
+
+    /// The sandbox's name or id.
+    pub name: String,
+
+    /// The command and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+const CP_EXAMPLES: &str = "\
+A folder is copied with all that is in it. If the destination is a folder (or ends with a slash), the copy goes into it.
+
+Examples:
+  sloplet cp ./x my:/home/user/
+  sloplet cp my:/home/user/result.txt .
+  sloplet cp ./src my:/workspace
+  echo hi | sloplet cp - my:/tmp/hi
+  sloplet cp my:/etc/os-release -";
+
+/// How long a sandbox lives.
+#[derive(Debug, Clone, Copy)]
+pub struct Lifetime(pub Option<Span>);
+
+impl std::str::FromStr for Lifetime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "never" {
+            return Ok(Self(None));
+        }
+        text.parse().map(|span| Self(Some(span))).map_err(|error| format!("{error}, or 'never'"))
+    }
+}
+
+/// `sloplet snapshot`
+#[derive(Debug, Args)]
+pub struct Snapshot {
+    /// What else.
+    #[command(subcommand)]
+    pub command: Option<Snapshots>,
+
+    /// The sandbox's name or id.
+    #[arg(required = true)]
+    pub name: Option<String>,
+
+    /// A name for the snapshot.
+    pub new_name: Option<String>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sloplet snapshot …`
+#[derive(Debug, Subcommand)]
+pub enum Snapshots {
+    /// List snapshots.
+    Ls {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove snapshots. Sandboxes made from them are not touched.
+    Rm {
+        /// Their names or ids.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
+
+/// `sloplet volume`
+#[derive(Debug, Subcommand)]
+pub enum Volume {
+    /// Make an empty volume.
+    #[command(after_help = "Example:\n  sloplet volume create data && sloplet create --volume data:/data")]
+    Create {
+        /// Its name.
+        name: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List volumes.
+    Ls {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove volumes and what is in them.
+    Rm {
+        /// Their names or ids.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
+
+/// `sloplet key`
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Make a key. Its secret is shown this once.
+    #[command(after_help = "Example:\n  sloplet key create ci --scope use --max-sandboxes 10")]
+    Create {
+        /// For people.
+        label: String,
+        /// What it allows: read, use or admin.
+        #[arg(long, default_value = "use", value_parser = ["read", "use", "admin"])]
+        scope: String,
+        /// Sandboxes that it may have at once.
+        #[arg(long, value_name = "NUMBER")]
+        max_sandboxes: Option<u64>,
+        /// Memory that they may have together.
+        #[arg(long, value_name = "SIZE")]
+        max_memory: Option<ByteSize>,
+        /// Requests in a minute.
+        #[arg(long, value_name = "NUMBER")]
+        rate: Option<u32>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List keys.
+    Ls {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove keys. Their sandboxes stay until their time is over.
+    Rm {
+        /// Their ids.
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
 }
 
 fn parse_warm(text: &str) -> Result<(String, usize), String> {
@@ -226,8 +661,12 @@ pub enum Image {
         #[arg(long)]
         json: bool,
     },
-    /// Build the image 'base': a small Debian with bash, python, git, curl, and a user with sudo.
+    /// Build an image from the distribution's packages: 'base' (a small Debian with bash, python, git, curl, and a user with
+    /// sudo) or 'code-interpreter' (that with Jupyter kernels, matplotlib, pandas and node).
     Build {
+        /// Which.
+        #[arg(default_value = sloplet_image::BASE_NAME)]
+        name: String,
         /// As JSON.
         #[arg(long)]
         json: bool,

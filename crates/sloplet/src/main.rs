@@ -16,9 +16,13 @@ macro_rules! complain {
     }};
 }
 
+mod api;
 mod cli;
 mod commands;
+mod progress;
+mod relay;
 mod setup;
+mod table;
 mod terminal;
 
 use std::os::fd::AsFd;

@@ -38,6 +38,11 @@ pub fn size_of(fd: impl AsFd) -> Option<TerminalSize> {
     (size.ws_col > 0 && size.ws_row > 0).then_some(TerminalSize { columns: size.ws_col, rows: size.ws_row })
 }
 
+/// The size of our own terminal, or what most have.
+pub fn size() -> TerminalSize {
+    size_of(io::stdout()).unwrap_or(TerminalSize { columns: 80, rows: 24 })
+}
+
 /// Text that may come from inside, with everything replaced that could steer a terminal.
 pub fn harmless(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()

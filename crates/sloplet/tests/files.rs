@@ -35,7 +35,7 @@ fn with_sandbox<F: Future<Output = Sandbox>>(host: &Host, spec: Spec, test: impl
 }
 
 fn at(path: &str) -> Target {
-    Target { path: path.as_bytes().to_vec().into(), user: None }
+    Target { path: path.as_bytes().to_vec().into(), ..Target::default() }
 }
 
 fn as_root(path: &str) -> Target {

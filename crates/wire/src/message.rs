@@ -62,7 +62,7 @@ pub struct Exec {
     /// Program and arguments. A program without a slash is looked up in the `PATH` of `env`.
     #[n(0)]
     pub argv: Vec<ByteVec>,
-    /// The whole environment, `NAME=value` each.
+    /// The environment, `NAME=value` each. `HOME`, `USER` and `LOGNAME` of the user are added where they are absent.
     #[n(1)]
     pub env: Vec<ByteVec>,
     /// Working directory; the user's home (else `/`) if absent.
@@ -97,6 +97,17 @@ pub struct Target {
     /// `name`, `uid` or `uid:gid`; permission checks and ownership are that user's.
     #[n(1)]
     pub user: Option<String>,
+    /// Permission checks are root's instead; what is made still belongs to the user.
+    #[n(2)]
+    #[cbor(default)]
+    pub privileged: bool,
+}
+
+impl Default for Target {
+    /// The home of the default user.
+    fn default() -> Self {
+        Self { path: b".".to_vec().into(), user: None, privileged: false }
+    }
 }
 
 /// What the host asks; opens a stream.
@@ -232,6 +243,10 @@ pub enum Request {
         /// Make missing parent folders.
         #[n(2)]
         parents: bool,
+        /// Extended attributes it gets; those of a file in its place are lost. Dropped where the file system has none.
+        #[n(3)]
+        #[cbor(default)]
+        attributes: Vec<Attribute>,
     },
     /// → `Done` once watching, then `Change`s until the stream is reset.
     #[n(14)]
@@ -314,7 +329,7 @@ pub enum ErrorCode {
     /// The request makes no sense.
     #[n(1)]
     Invalid,
-    /// No such file, process, user or program.
+    /// No such file, process or program.
     #[n(2)]
     NotFound,
     /// It is there already.
@@ -335,6 +350,9 @@ pub enum ErrorCode {
     /// Any other error.
     #[n(8)]
     Io,
+    /// No such user.
+    #[n(9)]
+    NoUser,
 }
 
 /// How a process ended.
@@ -447,6 +465,45 @@ pub struct Entry {
     /// Group's name inside, if it has one.
     #[n(9)]
     pub group: Option<String>,
+    /// What few files have.
+    #[n(10)]
+    pub rare: Option<Box<Rare>>,
+}
+
+/// Metadata that few files have.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Default)]
+pub struct Rare {
+    /// Where a symlink leads in the end, if there is something.
+    #[n(0)]
+    pub end: Option<LinkEnd>,
+    /// Extended attributes.
+    #[n(1)]
+    pub attributes: Vec<Attribute>,
+}
+
+/// Where a symlink leads in the end.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct LinkEnd {
+    /// Absolute path without symlinks.
+    #[n(0)]
+    pub path: ByteVec,
+    /// Kind.
+    #[n(1)]
+    pub kind: FileKind,
+    /// Permission bits.
+    #[n(2)]
+    pub mode: u32,
+}
+
+/// An extended attribute of the `user.` namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Attribute {
+    /// Its name without `user.`.
+    #[n(0)]
+    pub name: ByteVec,
+    /// Its value.
+    #[n(1)]
+    pub value: ByteVec,
 }
 
 /// Something changed in a watched folder.

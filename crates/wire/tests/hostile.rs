@@ -27,7 +27,7 @@ fn size() -> impl Strategy<Value = TerminalSize> {
 }
 
 fn target() -> impl Strategy<Value = Target> {
-    (bytes(), option::of(text())).prop_map(|(path, user)| Target { path, user })
+    (bytes(), option::of(text()), any::<bool>()).prop_map(|(path, user, privileged)| Target { path, user, privileged })
 }
 
 fn exec() -> impl Strategy<Value = Exec> {
@@ -66,7 +66,8 @@ fn request() -> impl Strategy<Value = Request> {
             offset,
             length
         }),
-        (target(), mode, flag).prop_map(|(target, mode, parents)| Request::Write { target, mode, parents }),
+        (target(), mode, flag, vec(attribute(), 0..3))
+            .prop_map(|(target, mode, parents, attributes)| { Request::Write { target, mode, parents, attributes } }),
         (target(), flag).prop_map(|(target, recursive)| Request::Watch { target, recursive }),
         target().prop_map(Request::Pack),
         target().prop_map(Request::Unpack),
@@ -74,22 +75,25 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
-fn entry() -> impl Strategy<Value = Entry> {
+fn attribute() -> impl Strategy<Value = Attribute> {
+    (bytes(), bytes()).prop_map(|(name, value)| Attribute { name, value })
+}
+
+fn kind() -> impl Strategy<Value = FileKind> {
     use FileKind::*;
-    let kind = prop_oneof![Just(File), Just(Directory), Just(Symlink), Just(Other)];
-    let first = (bytes(), kind, any::<u64>(), any::<u32>(), any::<u32>());
+    prop_oneof![Just(File), Just(Directory), Just(Symlink), Just(Other)]
+}
+
+fn rare() -> impl Strategy<Value = Box<Rare>> {
+    let end = (bytes(), kind(), any::<u32>()).prop_map(|(path, kind, mode)| LinkEnd { path, kind, mode });
+    (option::of(end), vec(attribute(), 0..3)).prop_map(|(end, attributes)| Box::new(Rare { end, attributes }))
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let first = (bytes(), kind(), any::<u64>(), any::<u32>(), any::<u32>(), option::of(rare()));
     let rest = (any::<u32>(), any::<i64>(), option::of(bytes()), option::of(text()), option::of(text()));
-    (first, rest).prop_map(|((path, kind, size, mode, uid), (gid, modified_ns, link_target, owner, group))| Entry {
-        path,
-        kind,
-        size,
-        mode,
-        uid,
-        gid,
-        modified_ns,
-        link_target,
-        owner,
-        group,
+    (first, rest).prop_map(|((path, kind, size, mode, uid, rare), (gid, modified_ns, link_target, owner, group))| {
+        Entry { path, kind, size, mode, uid, gid, modified_ns, link_target, owner, group, rare }
     })
 }
 
@@ -121,6 +125,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         Exhausted,
         Refused,
         Io,
+        NoUser,
     ]);
     (code, text()).prop_map(|(code, message)| Failure { code, message })
 }
@@ -495,7 +500,11 @@ fn optional_fields_that_an_older_peer_does_not_send_are_none() {
     assert_eq!(exec, Ok(Request::Exec(process_exec())));
     // No user.
     let stat = from_bytes::<Request>(&hex("82 06 81 81 422f61"), "request");
-    assert_eq!(stat, Ok(Request::Stat(Target { path: b"/a".to_vec().into(), user: None })));
+    assert_eq!(stat, Ok(Request::Stat(Target { path: b"/a".to_vec().into(), ..Target::default() })));
+    // No attributes.
+    let write = from_bytes::<Request>(&hex("82 0d 83 81 422f61 1901a4 f5"), "request").unwrap();
+    let Request::Write { attributes, parents: true, .. } = write else { panic!("{write:?}") };
+    assert!(attributes.is_empty());
     // No link target, owner or group.
     let event = from_bytes::<Event>(&hex("82 05 81 87 422f61 00 05 1901a4 00 00 00"), "event").unwrap();
     let Event::Entry(entry) = event else { panic!("{event:?}") };

@@ -7,7 +7,7 @@ use sloplet_wire::{ErrorCode, Event, Failure};
 use crate::context::Context;
 use crate::failure::{self, fail, shown};
 use crate::files::Subject;
-use crate::files::resolve::{absolute, by_descriptor};
+use crate::files::resolve::{absolute, by_descriptor, make_folder};
 
 /// Answers a `MakeDir` request.
 pub(crate) fn make_dir(context: &Context, subject: &Subject, mode: u32, parents: bool) -> Result<Event, Failure> {
@@ -22,8 +22,9 @@ pub(crate) fn make_dir(context: &Context, subject: &Subject, mode: u32, parents:
     if is_folder() {
         return there();
     }
-    let place = if parents { context.root.place_with_parents(path)? } else { context.root.place(path)? };
-    match rustix::fs::mkdirat(&place.folder, &place.name, Mode::from_raw_mode(mode & 0o7777)) {
+    let place =
+        if parents { context.root.place_with_parents(path, &subject.actor)? } else { context.root.place(path)? };
+    match make_folder(&place.folder, &place.name, mode, &subject.actor) {
         Ok(()) => Ok(Event::Done),
         Err(Errno::EXIST) if is_folder() => there(),
         Err(error) => Err(failure::errno(error, format_args!("making {}", shown(path)))),

@@ -6,7 +6,9 @@ use sloplet_wire::{Event, Failure, to_bytes};
 use crate::context::Context;
 use crate::failure::{self, shown};
 use crate::files::Subject;
-use crate::files::entry::entry;
+use crate::files::attributes::Place;
+use crate::files::entry::{entry, rare};
+use crate::files::resolve::by_descriptor;
 use crate::files::walk::{FOLDER, Walk};
 use crate::stream::{Job, Step, StreamIo};
 use crate::users::Names;
@@ -40,7 +42,7 @@ impl List {
 }
 
 impl Job for List {
-    fn step(&mut self, io: &mut StreamIo<'_>, _context: &Context) -> Result<Step, Failure> {
+    fn step(&mut self, io: &mut StreamIo<'_>, context: &Context) -> Result<Step, Failure> {
         if !io.out.has_room() {
             return Ok(Step::Wait);
         }
@@ -63,7 +65,9 @@ impl Job for List {
                 _ => None,
             };
             let path = [self.subject.path.clone(), self.walk.path_of(&name)].concat();
-            let found = entry(path, &stat, link, &self.names);
+            let mut found = entry(path, &stat, link, &self.names);
+            let place = [by_descriptor(&folder).as_bytes(), b"/", name.to_bytes()].concat();
+            found.rare = rare(context, &found, Place::Named(&place));
             bytes += to_bytes(&found).len();
             entries.push(found);
             if kind == FileType::Directory && self.walk.depth() < self.depth {

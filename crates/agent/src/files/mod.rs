@@ -1,5 +1,6 @@
 //! Requests on paths, and those that are begun like them.
 
+pub(crate) mod attributes;
 mod change;
 mod entry;
 mod list;
@@ -8,6 +9,8 @@ mod remove;
 pub(crate) mod resolve;
 pub(crate) mod walk;
 mod write;
+
+pub(crate) use write::TEMPORARY_PREFIX;
 
 use sloplet_wire::{ErrorCode, Event, Failure, Request, Target};
 
@@ -39,7 +42,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn new(context: &Context, target: &Target) -> Result<Self, Failure> {
-        let actor = context.actor(target.user.as_deref())?;
+        let actor = context.actor(target.user.as_deref(), target.privileged)?;
         let path = resolve::absolute(&target.path, &actor.user.home)?;
         Ok(Self { actor, path })
     }
@@ -61,8 +64,8 @@ pub(crate) fn begin(request: Request, server: &Server) -> Result<Begun, Failure>
         Request::Read { target, offset, length } => {
             job(Box::new(read::Read::new(context, &subject(&target)?, offset, length)?))
         }
-        Request::Write { target, mode, parents } => {
-            job(Box::new(write::Write::new(context, subject(&target)?, mode, parents)?))
+        Request::Write { target, mode, parents, attributes } => {
+            job(Box::new(write::Write::new(context, subject(&target)?, mode, parents, attributes)?))
         }
         Request::Remove { target, recursive } => {
             job(Box::new(remove::Remove::new(context, subject(&target)?, recursive)?))

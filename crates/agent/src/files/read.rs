@@ -47,7 +47,7 @@ impl Read {
         let names = Names::load(&context.root);
         let _acting = subject.actor.act()?;
         let file = open_regular(context, &subject.path)?;
-        let entry = describe(&file, &subject.path, &names)?;
+        let entry = describe(context, &file, &subject.path, &names)?;
         // What is appended while reading is not awaited: somebody might never stop.
         let most = if entry.size == 0 { MAX_OF_UNSIZED } else { entry.size.saturating_sub(offset) };
         let left = length.unwrap_or(u64::MAX).min(most);

@@ -4,15 +4,15 @@
 //! So every path goes to `openat2(2)` below a descriptor of the root, and what follows is done relative to the
 //! descriptor that came back.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::path::Path;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use sloplet_wire::{ErrorCode, Failure};
 
-use crate::context::path_bytes;
+use crate::context::{Actor, path_bytes};
 use crate::failure::{self, fail, shown};
 
 /// The kernel answers EAGAIN when a rename elsewhere raced with a resolution that contained `..`, or when a lease is
@@ -82,14 +82,14 @@ impl Root {
     }
 
     /// As [`Self::place`], making missing folders on the way.
-    pub(crate) fn place_with_parents(&self, path: &[u8]) -> Result<Place, Failure> {
+    pub(crate) fn place_with_parents(&self, path: &[u8], actor: &Actor) -> Result<Place, Failure> {
         let (parent, name) = split(path)?;
-        let folder = self.make_folders(parent)?;
+        let folder = self.make_folders(parent, actor)?;
         Ok(Place { folder, name })
     }
 
     /// Opens a folder, making it and its parents if missing.
-    pub(crate) fn make_folders(&self, path: &[u8]) -> Result<OwnedFd, Failure> {
+    pub(crate) fn make_folders(&self, path: &[u8], actor: &Actor) -> Result<OwnedFd, Failure> {
         const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
         match self.open_below(path, FOLDER, Mode::empty()) {
             Err(Errno::NOENT) => {}
@@ -107,13 +107,22 @@ impl Root {
         };
         while let Some(path) = missing.pop() {
             let (_, name) = split(path)?;
-            match rustix::fs::mkdirat(&folder, &name, Mode::from_raw_mode(0o755)) {
+            match make_folder(&folder, &name, 0o755, actor) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(failure::errno(error, format_args!("making {}", shown(path)))),
             }
             folder = self.open(path, FOLDER)?;
         }
         Ok(folder)
+    }
+}
+
+/// Makes a folder, which belongs to whom it is made for.
+pub(crate) fn make_folder(parent: &OwnedFd, name: &CStr, mode: u32, actor: &Actor) -> Result<(), Errno> {
+    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o7777))?;
+    match actor.owner() {
+        Some((uid, gid)) => rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW),
+        None => Ok(()),
     }
 }
 
@@ -137,8 +146,8 @@ pub(crate) fn open_at(
 
 /// The magic path of an open descriptor, for calls that take no descriptor. The descriptor is the agent's own and the
 /// entry is made by the kernel, so nobody inside can bend it.
-pub(crate) fn by_descriptor(fd: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd))
+pub(crate) fn by_descriptor(fd: &impl std::os::fd::AsRawFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
 /// Makes a path absolute: relative ones start at `home`.

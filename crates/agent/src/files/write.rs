@@ -5,11 +5,12 @@ use std::ffi::CString;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use sloplet_wire::{ErrorCode, Event, Failure, MAX_PAYLOAD};
+use sloplet_wire::{Attribute, ErrorCode, Event, Failure, MAX_PAYLOAD};
 
 use crate::context::{Actor, Context};
 use crate::failure::{self, fail, shown};
 use crate::files::Subject;
+use crate::files::attributes;
 use crate::files::entry::describe;
 use crate::files::resolve::Place;
 use crate::stream::{Job, Step, StreamIo};
@@ -17,6 +18,9 @@ use crate::users::Names;
 
 /// As many symlinks as the kernel itself follows.
 const MAX_LINKS: usize = 40;
+
+/// How the files are called in which uploads arrive.
+pub(crate) const TEMPORARY_PREFIX: &str = ".sloplet-";
 
 /// A `Write` request.
 pub(crate) struct Write {
@@ -42,9 +46,15 @@ impl Drop for Temporary {
 }
 
 impl Write {
-    pub(crate) fn new(context: &Context, subject: Subject, mode: u32, parents: bool) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        context: &Context,
+        subject: Subject,
+        mode: u32,
+        parents: bool,
+        attributes: Vec<Attribute>,
+    ) -> Result<Self, Failure> {
         let acting = subject.actor.act()?;
-        let (place, path, existing) = follow(context, subject.path, parents)?;
+        let (place, path, existing) = follow(context, &subject, parents)?;
         let mode = match &existing {
             None => mode,
             Some(stat) => {
@@ -54,16 +64,19 @@ impl Write {
         };
         let mut random = [0; 8];
         let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-        let name = CString::new(format!(".sloplet-{:016x}", u64::from_le_bytes(random))).unwrap_or_default();
+        let name = CString::new(format!("{TEMPORARY_PREFIX}{:016x}", u64::from_le_bytes(random))).unwrap_or_default();
         let describe = |error| failure::errno(error, format_args!("writing {}", shown(&path)));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&place.folder, &name, flags, Mode::RUSR | Mode::WUSR).map_err(describe)?;
         let temporary = Temporary { actor: subject.actor.clone(), place, file, name: Some(name) };
-        if let Some(stat) = existing {
+        if let Some((uid, gid)) = temporary.actor.owner() {
+            rustix::fs::fchown(&temporary.file, Some(uid), Some(gid)).map_err(describe)?;
+        } else if let Some(stat) = existing {
             // Root writing somebody's file leaves it theirs; for others the kernel refuses, and it becomes their own.
             let (uid, gid) = (rustix::fs::Uid::from_raw(stat.st_uid), rustix::fs::Gid::from_raw(stat.st_gid));
             let _ = rustix::fs::fchown(&temporary.file, Some(uid), Some(gid));
         }
+        attributes::set(&temporary.file, &attributes).map_err(describe)?;
         // As a plain write does: new content is never setuid.
         rustix::fs::fchmod(&temporary.file, Mode::from_raw_mode(mode & 0o1777)).map_err(describe)?;
         drop(acting);
@@ -75,7 +88,7 @@ impl Write {
     }
 
     fn commit(&mut self, context: &Context) -> Result<Event, Failure> {
-        let entry = describe(&self.temporary.file, &self.path, &Names::load(&context.root))?;
+        let entry = describe(context, &self.temporary.file, &self.path, &Names::load(&context.root))?;
         let _acting = self.temporary.actor.act()?;
         let Temporary { place, name, .. } = &mut self.temporary;
         if let Some(from) = name {
@@ -111,9 +124,13 @@ impl Job for Write {
 }
 
 /// Follows symlinks in the last component, by path: each path is resolved as a whole again, below the root.
-fn follow(context: &Context, mut path: Vec<u8>, parents: bool) -> Result<(Place, Vec<u8>, Option<Stat>), Failure> {
+fn follow(context: &Context, subject: &Subject, parents: bool) -> Result<(Place, Vec<u8>, Option<Stat>), Failure> {
+    let mut path = subject.path.clone();
     for _ in 0..MAX_LINKS {
-        let place = if parents { context.root.place_with_parents(&path)? } else { context.root.place(&path)? };
+        let place = match parents {
+            true => context.root.place_with_parents(&path, &subject.actor)?,
+            false => context.root.place(&path)?,
+        };
         let stat = match rustix::fs::statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok((place, path, None)),

@@ -309,7 +309,7 @@ pub fn shell(script: &str) -> Exec {
 
 pub fn target(path: impl AsRef<Path>) -> Target {
     use std::os::unix::ffi::OsStrExt;
-    Target { path: path.as_ref().as_os_str().as_bytes().to_vec().into(), user: None }
+    Target { path: path.as_ref().as_os_str().as_bytes().to_vec().into(), ..Target::default() }
 }
 
 pub fn code(event: &Event) -> ErrorCode {

@@ -198,6 +198,9 @@ impl Reader {
 
     /// What is there already.
     pub fn try_next(&mut self) -> Option<Next> {
+        if self.finished {
+            return None;
+        }
         let mut state = self.output.lock();
         let position = *state.readers.get(&self.id)?;
         if let Some(chunk) = state.next_from(position) {
@@ -255,7 +258,7 @@ mod tests {
         let Some(Next::Chunk(chunk)) = reader.next().await else { panic!("no chunk") };
         assert_eq!((chunk.offset, chunk.source, &chunk.bytes[..]), (8, Source::Stderr, &b"rld"[..]));
         assert_eq!(reader.next().await, Some(Next::Ended(exited())));
-        assert_eq!(reader.next().await, None);
+        assert_eq!((reader.try_next(), reader.next().await), (None, None));
     }
 
     #[tokio::test]

@@ -241,7 +241,8 @@ impl Work<'_> {
             let ready = login(ready);
             let deadline = tokio::time::Instant::now() + READY_WITHIN;
             loop {
-                let command = Command { timeout: Some(READY_WITHIN), ..self.command(&self.user, &self.workdir, &ready) };
+                let command =
+                    Command { timeout: Some(READY_WITHIN), ..self.command(&self.user, &self.workdir, &ready) };
                 let tried = reached.sandbox.exec(command).await.map_err(|error| no_user(&error, &self.user))?;
                 let tried = tried.output(MAX_LINE).await.map_err(explain)?;
                 if tried.exit.code == Some(0) {
@@ -252,7 +253,10 @@ impl Work<'_> {
                     let said = [tried.stdout, tried.stderr].concat();
                     self.say(Level::Warn, String::from_utf8_lossy(&said).trim());
                     let seconds = READY_WITHIN.as_secs();
-                    return Err(format!("the ready command did not succeed within {seconds} s: {}", describe(&tried.exit)));
+                    return Err(format!(
+                        "the ready command did not succeed within {seconds} s: {}",
+                        describe(&tried.exit)
+                    ));
                 }
                 tokio::time::sleep(READY_EVERY).await;
             }

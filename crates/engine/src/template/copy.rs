@@ -68,7 +68,7 @@ pub(super) async fn unpack(agent: &Agent, archive: &Path, folder: &str) -> Resul
     let file = File::open(archive).map_err(|_| "its files were not uploaded".to_owned())?;
     let (sender, mut receiver) = mpsc::channel(4);
     let reading = tokio::task::spawn_blocking(move || read(file, &sender));
-    let target = Target { path: folder.as_bytes().to_vec().into(), user: Some("root".into()) };
+    let target = Target { path: folder.as_bytes().to_vec().into(), user: Some("root".into()), privileged: false };
     let mut upload = agent.unpack(target).await.map_err(|error| error.to_string())?;
     while let Some(piece) = receiver.recv().await {
         upload.write(piece).await.map_err(|error| format!("cannot unpack its files: {error}"))?;
@@ -145,7 +145,8 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", from.join("dir/link")).unwrap();
         let target = format!("{}/{target}", to.display());
         let folder = from.display().to_string();
-        let done = Command::new("sh").args(["-c", SCRIPT, "copy", &folder, pattern, &target, "", mode]).status().unwrap();
+        let done =
+            Command::new("sh").args(["-c", SCRIPT, "copy", &folder, pattern, &target, "", mode]).status().unwrap();
         let found = Command::new("find").arg(&to).args(["!", "-type", "d", "-printf", "%P\n"]).output().unwrap();
         let mut names: Vec<String> = String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect();
         names.sort();

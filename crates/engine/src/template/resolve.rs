@@ -137,7 +137,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let images = Store::open(folder.path()).unwrap();
         assert!(is_stored(&images, "host").unwrap());
-        for name in ["", "/", "/etc", "./x", "~/x", "../..", "etc/ssh", "nothing", "template-a:b", "snapshot-a", "a b"] {
+        for name in ["", "/", "/etc", "./x", "~/x", "../..", "etc/ssh", "nothing", "template-a:b", "snapshot-a", "a b"]
+        {
             assert!(!is_stored(&images, name).unwrap(), "{name}");
         }
     }

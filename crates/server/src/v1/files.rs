@@ -112,7 +112,7 @@ fn target(path: String, user: Option<String>) -> Result<Target, ApiError> {
     if path.is_empty() || path.len() > 4095 || path.contains('\0') {
         return Err(ApiError::bad_request("path: give 1 to 4095 bytes without NUL"));
     }
-    Ok(Target { path: path.into_bytes().into(), user })
+    Ok(Target { path: path.into_bytes().into(), user, ..Target::default() })
 }
 
 /// Permission bits in octal.

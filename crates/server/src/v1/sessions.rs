@@ -252,7 +252,7 @@ pub async fn close(
     if record.state == sloplet_engine::life::State::Running
         && let Ok(reached) = app.sandboxes().reach(&record.id).await
     {
-        let target = Target { path: stored.file.into_bytes().into(), user: stored.user };
+        let target = Target { path: stored.file.into_bytes().into(), user: stored.user, ..Target::default() };
         let _ = reached.agent().remove(target, false).await;
     }
     Ok(StatusCode::NO_CONTENT)
@@ -357,7 +357,8 @@ fn check_line(command: &str) -> Result<(), ApiError> {
 
 async fn shell(live: &Live, stored: &Stored, command: &str) -> Command {
     // Only the first command starts where the session was opened: that folder may be gone by now.
-    let target = Target { path: stored.file.clone().into_bytes().into(), user: stored.user.clone() };
+    let target =
+        Target { path: stored.file.clone().into_bytes().into(), user: stored.user.clone(), ..Target::default() };
     let first = live.agent().stat(target).await.is_err();
     let script = if stored.bash { BASH } else { SH };
     Command {

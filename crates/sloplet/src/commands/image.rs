@@ -1,23 +1,21 @@
 //! `sloplet image`
 
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::bail;
 use serde_json::{Value, json};
-use sloplet_image::{Image, Progress, PullOptions, build_base};
-use sloplet_policy::ByteSize;
+use sloplet_image::{Image, Progress, PullOptions, Recipe, build_image};
 
 use crate::cli::Image as Command;
-use crate::{setup, terminal};
+use crate::progress::ProgressLine;
+use crate::table::{age, size};
+use crate::{setup, table, terminal};
 
 pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
     let engine = setup::engine(data, None)?;
     let store = engine.images()?;
     let line = ProgressLine::new();
-    let progress = |step: Progress| line.show(&step);
+    let progress = |step: Progress| line.show(|| text(&step));
     let (image, as_json) = match command {
         Command::Import { source, name, json } => {
             engine.check_source(&source)?;
@@ -27,7 +25,13 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
             let pull = store.pull(&reference, PullOptions::default(), &progress);
             (setup::runtime()?.block_on(pull)?, json)
         }
-        Command::Build { json } => (build_base(store, &progress)?, json),
+        Command::Build { name, json } => {
+            let Some(recipe) = Recipe::named(&name) else {
+                let names = Recipe::names().collect::<Vec<_>>().join(", ");
+                bail!("there is no recipe for '{}'; there are: {names}", terminal::harmless(&name));
+            };
+            (build_image(store, recipe, &progress)?, json)
+        }
         Command::Ls { json } => return list(&store.list()?, json),
         Command::Rm { names } => {
             for name in &names {
@@ -63,13 +67,7 @@ fn list(images: &[Image], as_json: bool) -> anyhow::Result<u8> {
             [terminal::harmless(&image.name), short(&image.digest), size(image.size_bytes), age(image.created)]
         })
         .collect();
-    let header = ["IMAGE", "DIGEST", "SIZE", "CREATED"].map(str::to_owned);
-    let width = |column: usize| rows.iter().chain([&header]).map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..4).map(width).collect();
-    for row in [&header].into_iter().chain(&rows) {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        say!("{}", cells.join("  ").trim_end());
-    }
+    table::print(["IMAGE", "DIGEST", "SIZE", "CREATED"], &rows);
     Ok(0)
 }
 
@@ -88,57 +86,13 @@ fn short(digest: &str) -> String {
     digest.split(':').next_back().unwrap_or(digest).chars().take(12).collect()
 }
 
-/// To one decimal at most: a person reads this.
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes as f64 / ByteSize::mib(1).0 as f64),
-        _ => format!("{:.1} GiB", bytes as f64 / ByteSize::gib(1).0 as f64),
-    }
-}
-
-fn age(created: u64) -> String {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    match now.saturating_sub(created) {
-        seconds @ 0..120 => format!("{seconds} seconds ago"),
-        seconds @ 120..7200 => format!("{} minutes ago", seconds / 60),
-        seconds @ 7200..172_800 => format!("{} hours ago", seconds / 3600),
-        seconds => format!("{} days ago", seconds / 86_400),
-    }
-}
-
-/// One line that is overwritten; nothing where nobody looks, and nothing for what takes less than a moment.
-struct ProgressLine {
-    visible: bool,
-    last: Mutex<Instant>,
-}
-
-impl ProgressLine {
-    fn new() -> Self {
-        Self { visible: std::io::stderr().is_terminal(), last: Mutex::new(Instant::now()) }
-    }
-
-    fn show(&self, step: &Progress) {
-        let Ok(mut last) = self.last.lock() else { return };
-        if !self.visible || last.elapsed() < Duration::from_millis(100) {
-            return;
-        }
-        *last = Instant::now();
-        let text = match step {
-            Progress::Fetching { digest, bytes } => format!("fetching {} ({})", short(digest), size(*bytes)),
-            Progress::Unpacking { layer, of, bytes } => format!("unpacking layer {layer} of {of}: {}", size(*bytes)),
-            Progress::Present { layer, of } => format!("layer {layer} of {of} is there"),
-            Progress::Message(text) => terminal::harmless(text).chars().take(100).collect(),
-            _ => return,
-        };
-        let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-        let _ = std::io::stderr().flush();
-    }
-
-    fn clear(&self) {
-        if self.visible {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
+/// What a step is called while it is under way.
+fn text(step: &Progress) -> Option<String> {
+    Some(match step {
+        Progress::Fetching { digest, bytes } => format!("fetching {} ({})", short(digest), size(*bytes)),
+        Progress::Unpacking { layer, of, bytes } => format!("unpacking layer {layer} of {of}: {}", size(*bytes)),
+        Progress::Present { layer, of } => format!("layer {layer} of {of} is there"),
+        Progress::Message(text) => terminal::harmless(text).chars().take(100).collect(),
+        _ => return None,
+    })
 }

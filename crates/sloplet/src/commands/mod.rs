@@ -1,15 +1,33 @@
 //! One command per file.
 
 mod completion;
+mod cp;
+mod create;
 mod doctor;
+mod exec;
+mod fork;
 mod gc;
 mod image;
+mod info;
+mod key;
+mod logs;
+mod ls;
+mod pause;
+mod port;
+mod ps;
+mod rm;
 mod run;
-mod serve;
+pub mod serve;
+mod shell;
+mod snapshot;
+mod timeout;
+mod volume;
 
 use sloplet_spawner::launcher::Forked;
 
+use crate::api::{Search, Server};
 use crate::cli::{Cli, Command};
+use crate::setup;
 
 /// Carries out a command and returns the exit status.
 pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
@@ -21,5 +39,39 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Image(command) => image::run(data, command),
         Command::Gc { json } => gc::run(data, json),
         Command::Completion { shell } => Ok(completion::run(shell)),
+        command => {
+            let search = Search { data, autostart: !arguments.no_autostart };
+            let runtime = setup::runtime()?;
+            let code = runtime.block_on(async { with_server(Server::find(&search).await?, command).await });
+            // A thread may still wait for our input.
+            runtime.shutdown_background();
+            code
+        }
+    }
+}
+
+/// The commands that need a server.
+async fn with_server(server: Server, command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Create(options) => create::run(&server, *options).await,
+        Command::Exec(options) => exec::run(&server, *options).await,
+        Command::Shell { name, user } => shell::run(&server, name, user).await,
+        Command::Cp { source, destination, user } => cp::run(&server, &source, &destination, user).await,
+        Command::Ls { all, metadata, json } => ls::run(&server, all, &metadata, json).await,
+        Command::Ps { name, json } => ps::run(&server, &name, json).await,
+        Command::Logs { name, pid, follow, tail } => logs::run(&server, &name, pid, follow, tail).await,
+        Command::Port { name, port, timeout, forward, json } => {
+            port::run(&server, &name, port, timeout, forward, json).await
+        }
+        Command::Pause { names } => pause::run(&server, "pause", &names).await,
+        Command::Resume { names } => pause::run(&server, "resume", &names).await,
+        Command::Snapshot(options) => snapshot::run(&server, options).await,
+        Command::Fork { name, count, new_name, json } => fork::run(&server, &name, count, new_name, json).await,
+        Command::Rm { names, all } => rm::run(&server, &names, all).await,
+        Command::Timeout { name, timeout } => timeout::run(&server, &name, timeout).await,
+        Command::Volume(command) => volume::run(&server, command).await,
+        Command::Key(command) => key::run(&server, command).await,
+        Command::Info { json } => info::run(&server, json).await,
+        _ => anyhow::bail!("this command needs no server"),
     }
 }

@@ -27,6 +27,14 @@ pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     if !options.listen.ip().is_loopback() && !options.public {
         bail!("{} can be reached by others: add --public if that is meant", options.listen);
     }
+    if options.print_openapi {
+        say!("{}", sloplet_server::v1::document::text().trim_end());
+        return Ok(0);
+    }
+    if options.detached {
+        // Whoever started us may be interrupted, or close its terminal: that is not about us.
+        rustix::process::setsid().context("leaving the session")?;
+    }
     log(options.log_json);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(serve(data, options));

@@ -128,7 +128,8 @@ pub async fn read(
     // Not more than was announced, should a sandbox go on writing; if it becomes shorter, the connection breaks off.
     let file = tokio::io::AsyncReadExt::take(tokio::fs::File::from_std(file), length);
     let body = Body::from_stream(ReaderStream::with_capacity(file, PIECE));
-    let kind = [(header::CONTENT_TYPE, "application/octet-stream".to_owned()), (header::CONTENT_LENGTH, length.to_string())];
+    let kind =
+        [(header::CONTENT_TYPE, "application/octet-stream".to_owned()), (header::CONTENT_LENGTH, length.to_string())];
     Ok((kind, body).into_response())
 }
 

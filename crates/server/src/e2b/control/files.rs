@@ -35,7 +35,9 @@ pub async fn address(
 /// This server as the client calls it: it may be reached by other addresses than its own.
 fn base_url(own: &str, headers: &HeaderMap) -> String {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let plain = |host: &&str| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:[]".contains(&byte));
+    let plain = |host: &&str| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:[]".contains(&byte))
+    };
     let scheme = match header("x-forwarded-proto") {
         Some("https") => "https",
         Some("http") => "http",

@@ -24,7 +24,11 @@ impl Query {
 
     /// A value, if it was given and is not empty.
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
     }
 
     /// A value that must be given.

@@ -129,12 +129,15 @@ pub async fn list(
     query: Query,
 ) -> Result<(HeaderMap, axum::Json<Vec<Info>>), ApiError> {
     let page = Page::of(&query)?;
-    let (headers, found) =
-        page.cut(all(&app).of(&access.owner)?, |secret| (secret.created_ms, secret.id.clone()));
+    let (headers, found) = page.cut(all(&app).of(&access.owner)?, |secret| (secret.created_ms, secret.id.clone()));
     Ok((headers, axum::Json(found.into_iter().map(Info::from).collect())))
 }
 
-pub async fn info(State(app): State<App>, access: Access, Path(id): Path<String>) -> Result<axum::Json<Info>, ApiError> {
+pub async fn info(
+    State(app): State<App>,
+    access: Access,
+    Path(id): Path<String>,
+) -> Result<axum::Json<Info>, ApiError> {
     Ok(axum::Json(find(&app, &access, &id)?.into()))
 }
 

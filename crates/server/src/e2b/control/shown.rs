@@ -87,10 +87,8 @@ impl Listed {
         let request = &record.request;
         let limits = &request.spec.limits;
         let end = record.ends_ms.or_else(|| Some(record.started_ms + record.remaining_ms?));
-        let mount = |mount: &sloplet_engine::life::VolumeMount| Mount {
-            name: mount.volume.clone(),
-            path: mount.path.clone(),
-        };
+        let mount =
+            |mount: &sloplet_engine::life::VolumeMount| Mount { name: mount.volume.clone(), path: mount.path.clone() };
         Self {
             template_id: record.template().to_owned(),
             sandbox_id: record.id.clone(),

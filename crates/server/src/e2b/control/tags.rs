@@ -33,11 +33,7 @@ pub struct Remove {
     tags: Vec<String>,
 }
 
-pub async fn remove(
-    State(app): State<App>,
-    access: Access,
-    Json(asked): Json<Remove>,
-) -> Result<StatusCode, ApiError> {
+pub async fn remove(State(app): State<App>, access: Access, Json(asked): Json<Remove>) -> Result<StatusCode, ApiError> {
     app.templates().remove_tags(&access.owner, &asked.name, &asked.tags)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -48,9 +44,10 @@ pub async fn list(
     Path(id): Path<String>,
 ) -> Result<axum::Json<Vec<Value>>, ApiError> {
     let template = app.templates().get(&access.owner, &id)?;
-    let tags = template.tags.iter().map(
-        |(name, tag)| json!({"tag": name, "buildID": tag.build, "createdAt": time::format(tag.assigned_ms)}),
-    );
+    let tags = template
+        .tags
+        .iter()
+        .map(|(name, tag)| json!({"tag": name, "buildID": tag.build, "createdAt": time::format(tag.assigned_ms)}));
     Ok(axum::Json(tags.collect()))
 }
 

@@ -57,8 +57,7 @@ pub async fn request(
     if tags.len() > 100 {
         return Err(ApiError::bad_request("a build can have 100 tags at most"));
     }
-    let resources =
-        Resources { cpus: asked.cpu_count, memory_mib: asked.memory_mb, disk_mib: asked.min_free_disk_mb };
+    let resources = Resources { cpus: asked.cpu_count, memory_mib: asked.memory_mb, disk_mib: asked.min_free_disk_mb };
     let (template, build) = app.templates().request(&access.owner, NewBuild { name, tags, resources })?;
     let body = json!({
         "templateID": template.id,

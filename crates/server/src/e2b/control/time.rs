@@ -19,7 +19,12 @@ pub fn parse(text: &str) -> Option<u64> {
         (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
     };
     let bytes = text.as_bytes();
-    if !text.is_ascii() || text.len() < 20 || bytes[4] != b'-' || bytes[7] != b'-' || bytes[13] != b':' || bytes[16] != b':'
+    if !text.is_ascii()
+        || text.len() < 20
+        || bytes[4] != b'-'
+        || bytes[7] != b'-'
+        || bytes[13] != b':'
+        || bytes[16] != b':'
     {
         return None;
     }

@@ -506,7 +506,8 @@ mod tests {
         volume.tree.make_dir(&place("a/b"), none, true).unwrap();
         assert_eq!(volume.tree.make_dir(&place("a/b"), none, false).unwrap_err().status, StatusCode::CONFLICT);
         volume.tree.make_dir(&place("a/b"), none, true).unwrap();
-        let mut deep = rustix::fs::openat(CWD, volume.inside("a"), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let mut deep =
+            rustix::fs::openat(CWD, volume.inside("a"), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         for _ in 0..3000 {
             rustix::fs::mkdirat(&deep, "d", Mode::RWXU).unwrap();
             deep = rustix::fs::openat(&deep, "d", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();

@@ -53,7 +53,11 @@ pub async fn list(State(app): State<App>, access: Access) -> Result<axum::Json<V
     Ok(axum::Json(all.into_iter().map(info).collect()))
 }
 
-pub async fn info(State(app): State<App>, access: Access, Path(id): Path<String>) -> Result<axum::Json<Info>, ApiError> {
+pub async fn info(
+    State(app): State<App>,
+    access: Access,
+    Path(id): Path<String>,
+) -> Result<axum::Json<Info>, ApiError> {
     Ok(Info::whole(app.sandboxes().volumes().get(&access.owner, &id)?))
 }
 

@@ -1,9 +1,8 @@
 //! `sloplet run`
 
-mod input;
-mod output;
+mod json;
 mod session;
-mod spec;
+pub mod spec;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -16,15 +15,15 @@ use sloplet_spawner::launcher::Forked;
 use sloplet_wire::{ErrorCode, Exit};
 
 use crate::cli::Run;
+use crate::relay::output::Captured;
 use crate::{setup, terminal};
-use output::Captured;
 
 /// The time was over.
-const TIMED_OUT: u8 = 124;
+pub const TIMED_OUT: u8 = 124;
 /// The command cannot be executed.
-const NOT_EXECUTABLE: u8 = 126;
+pub const NOT_EXECUTABLE: u8 = 126;
 /// The command does not exist.
-const NOT_FOUND: u8 = 127;
+pub const NOT_FOUND: u8 = 127;
 
 /// How a run ended.
 struct Outcome {
@@ -65,7 +64,7 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
         Err(error) => return refused(sandbox, error, &options.command[0]).await,
     };
     if let Some(captured) = &outcome.captured {
-        say!("{}", output::json(&id, &outcome, captured));
+        say!("{}", json::json(&id, &outcome, captured));
     }
     let code = exit_code(&outcome);
     if outcome.truncated {
@@ -91,7 +90,7 @@ async fn conclude(sandbox: Sandbox, session: session::Session) -> anyhow::Result
     end.timed_out |= session.timed_out;
     if session.exit.is_none() && !end.timed_out && !end.over_disk && !session.interrupted {
         match session.lost {
-            Some(error) if end.oom_kills == 0 => return Err(error.into()),
+            Some(error) if end.oom_kills == 0 => return Err(error),
             _ => {}
         }
     }

@@ -35,7 +35,7 @@ pub fn from_options(options: &Run) -> anyhow::Result<Spec> {
 }
 
 /// `NAME=value` as it is; `NAME` alone names a variable of the host to pass on, on purpose.
-fn variable_of(text: &str) -> anyhow::Result<String> {
+pub fn variable_of(text: &str) -> anyhow::Result<String> {
     if text.contains('=') {
         return Ok(text.to_owned());
     }

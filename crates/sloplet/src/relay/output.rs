@@ -7,10 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
-
-use super::{Outcome, exit_code};
 
 /// What `--json` collects; at most this much of each stream is held.
 const CAPTURE_LIMIT: usize = 64 << 20;
@@ -18,8 +15,8 @@ const CAPTURE_LIMIT: usize = 64 << 20;
 /// Output that was captured.
 #[derive(Default)]
 pub struct Captured {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
 }
 
 /// Which of the two.
@@ -148,23 +145,4 @@ fn append(to: &mut Vec<u8>, bytes: &[u8]) -> bool {
     let allowed = bytes.len().min(CAPTURE_LIMIT - to.len());
     to.extend_from_slice(&bytes[..allowed]);
     allowed < bytes.len()
-}
-
-/// The one object of `--json`. Bytes that are not UTF-8 become replacement characters.
-pub fn json(id: &str, outcome: &Outcome, captured: &Captured) -> Value {
-    let exit = outcome.exit.clone().unwrap_or_default();
-    json!({
-        "id": id,
-        "exit_code": exit_code(outcome),
-        "signal": exit.signal,
-        "timed_out": outcome.end.timed_out,
-        "oom_kills": outcome.end.oom_kills,
-        "over_disk": outcome.end.over_disk,
-        "stdout": String::from_utf8_lossy(&captured.stdout),
-        "stderr": String::from_utf8_lossy(&captured.stderr),
-        "truncated": outcome.truncated,
-        "duration_ms": outcome.duration.as_millis() as u64,
-        "cpu_ms": exit.cpu_us / 1000,
-        "max_rss_kib": exit.max_rss_kib,
-    })
 }

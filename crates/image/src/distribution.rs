@@ -1,4 +1,4 @@
-//! The `base` image: a small Debian or Ubuntu with the tools that agents expect, built from the host's own archive.
+//! Builds the image of a recipe: a small Debian or Ubuntu out of the host's own archive.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,42 +6,25 @@ use std::process::{Command, Stdio};
 
 use crate::error::ImageError;
 use crate::image::{Image, ImageConfig, Progress, ProgressFn};
+use crate::recipe::Recipe;
 use crate::store::Store;
 
-/// Name of the image.
-pub const BASE_NAME: &str = "base";
-
-const PACKAGES: &str = "bash,ca-certificates,curl,git,less,openssh-client,procps,python-is-python3,python3,\
-                        python3-pip,python3-venv,ripgrep,sudo,unzip,xz-utils";
-
-/// Run in the new root: `user` may become root without a password, which inside a sandbox is nobody outside.
-const SET_UP: &str = "set -e
-chroot \"$1\" useradd --create-home --uid 1000 --user-group --shell /bin/bash user
-printf 'user ALL=(ALL) NOPASSWD: ALL\\n' > \"$1/etc/sudoers.d/user\"
-chmod 0440 \"$1/etc/sudoers.d/user\"
-mkdir -p \"$1/workspace\"
-chroot \"$1\" chown 1000:1000 /workspace
-rm -f \"$1/etc/apt/apt.conf.d/99mmdebstrap\" \"$1/etc/hostname\" \"$1/etc/resolv.conf\"
-printf 'sloplet\\n' > \"$1/etc/hostname\"
-: > \"$1/etc/resolv.conf\"
-rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/log/*.log
-";
-
-/// Builds the image `base` and stores it, replacing an older one. Takes a minute or so and needs the distribution's archive.
+/// Builds the image of a recipe and stores it, replacing an older one. Takes a minute or so and needs the distribution's archive.
 ///
 /// Uses `mmdebstrap` (unprivileged too, when the caller has subordinate ids) or, as root, `debootstrap`.
-pub fn build_base(store: &Store, progress: ProgressFn<'_>) -> Result<Image, ImageError> {
+pub fn build_image(store: &Store, recipe: &Recipe, progress: ProgressFn<'_>) -> Result<Image, ImageError> {
     let release = Release::of_host()?;
+    let packages = recipe.package_list();
     if let Some(program) = find_program("mmdebstrap") {
         let mut command = Command::new(program);
-        command.args(["--variant=minbase", "--format=tar", "--quiet", &format!("--include={PACKAGES}")]);
+        command.args(["--variant=minbase", "--format=tar", "--quiet", &format!("--include={packages}")]);
         // A hook of several words is run as `sh -c <hook> exec <root>`, so its `$1` is the new root.
-        command.arg(format!("--customize-hook={SET_UP}"));
+        command.args(recipe.scripts().iter().map(|script| format!("--customize-hook={script}")));
         command.arg(&release.codename).arg("-");
         if let Some(sources) = &release.sources {
             command.arg(sources);
         }
-        return stream("mmdebstrap", command, store, progress);
+        return stream("mmdebstrap", command, store, recipe, progress);
     }
     if let Some(program) = find_program("debootstrap") {
         if !rustix::process::geteuid().is_root() {
@@ -50,16 +33,21 @@ pub fn build_base(store: &Store, progress: ProgressFn<'_>) -> Result<Image, Imag
         }
         // debootstrap leaves a directory, which `tar` turns into the stream that is imported.
         let staging = store.staging()?;
-        let root = staging.path().join("base");
-        let script = "set -e; \"$1\" --variant=minbase --include=\"$2\" \"$3\" \"$4\" >&2
-                      sh -c \"$5\" set-up \"$4\" >&2; exec tar --one-file-system --numeric-owner -C \"$4\" -cf - .";
+        let root = staging.path().join("root");
+        let script = "set -e; program=$1 packages=$2 codename=$3 root=$4; shift 4
+                      \"$program\" --variant=minbase --include=\"$packages\" \"$codename\" \"$root\" >&2
+                      for step; do sh -c \"$step\" set-up \"$root\" >&2; done
+                      exec tar --one-file-system --numeric-owner -C \"$root\" -cf - .";
         let mut command = Command::new("sh");
-        command.args(["-c", script, "build"]).arg(program).args([PACKAGES, &release.codename]).arg(&root).arg(SET_UP);
-        return stream("debootstrap", command, store, progress);
+        command.args(["-c", script, "build"]).arg(program).args([&packages, &release.codename]).arg(&root);
+        command.args(recipe.scripts());
+        return stream("debootstrap", command, store, recipe, progress);
     }
-    let reason = "not installed; `apt-get install mmdebstrap`, or import any rootfs with \
-                  `sloplet image import <tar> --name base`";
-    Err(ImageError::Program { program: "mmdebstrap", reason: reason.to_owned() })
+    let reason = format!(
+        "not installed; `apt-get install mmdebstrap`, or import any rootfs with `sloplet image import <tar> --name {}`",
+        recipe.name
+    );
+    Err(ImageError::Program { program: "mmdebstrap", reason })
 }
 
 /// Runs a program whose standard output is the rootfs as a tar.
@@ -67,6 +55,7 @@ fn stream(
     program: &'static str,
     mut command: Command,
     store: &Store,
+    recipe: &Recipe,
     progress: ProgressFn<'_>,
 ) -> Result<Image, ImageError> {
     let failed = |reason: String| ImageError::Program { program, reason };
@@ -105,11 +94,12 @@ fn stream(
             user: Some("user".to_owned()),
             entrypoint: Vec::new(),
             cmd: vec!["/bin/bash".to_owned()],
-            ..ImageConfig::default()
+            start: recipe.start.map(str::to_owned),
+            ready: recipe.ready.map(str::to_owned),
         };
         // A program that fails half-way has written half a tar: nothing is stored before it ended well.
         let mut status = None;
-        let imported = store.import_stream_with(output, BASE_NAME, config, progress, || {
+        let imported = store.import_stream_with(output, recipe.name, config, progress, || {
             let ended = child.wait().map_err(|e| failed(e.to_string()))?;
             status = Some(ended);
             if ended.success() { Ok(()) } else { Err(failed(format!("failed with {ended}"))) }
@@ -151,7 +141,7 @@ impl Release {
         let value = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
         let codename = value.map(|v| v.trim_matches('"').to_owned()).filter(|v| !v.is_empty());
         let Some(codename) = codename else {
-            let reason = "this host is no Debian or Ubuntu release; import a rootfs as `base` instead".to_owned();
+            let reason = "this host is no Debian or Ubuntu release; import a rootfs instead".to_owned();
             return Err(ImageError::Program { program: "mmdebstrap", reason });
         };
         let lists = ["sources.list.d/debian.sources", "sources.list.d/ubuntu.sources", "sources.list"];

@@ -3,14 +3,12 @@
 use std::io::{IsTerminal, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use sloplet_client::Stdin;
 use tokio::sync::mpsc;
 
-use crate::cli::Run;
-
-/// Whether standard input is to be passed on: with `-i`, and whenever it is not a terminal but a pipe or a file.
-pub fn wanted(options: &Run) -> bool {
-    options.interactive || options.tty || !std::io::stdin().is_terminal() && !is_null()
+/// Whether standard input is to be passed on: when that is asked for, and whenever it is not a terminal but a pipe or a
+/// file.
+pub fn wanted(asked: bool) -> bool {
+    asked || !std::io::stdin().is_terminal() && !is_null()
 }
 
 /// `/dev/null` needs no forwarding: the command gets one of its own.
@@ -34,13 +32,4 @@ pub fn read() -> mpsc::Receiver<Vec<u8>> {
         }
     });
     receiver
-}
-
-/// Passes everything on; dropping `stdin` closes it. Ends early when the command takes no more.
-pub async fn forward(mut input: mpsc::Receiver<Vec<u8>>, mut stdin: Stdin) {
-    while let Some(bytes) = input.recv().await {
-        if stdin.write(bytes).await.is_err() {
-            return;
-        }
-    }
 }

@@ -1,0 +1,94 @@
+//! `sloplet create`
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value, json};
+
+use super::run::spec::variable_of;
+use crate::api::Server;
+use crate::cli::{Create, Lifetime};
+
+pub async fn run(server: &Server, options: Create) -> anyhow::Result<u8> {
+    let as_json = options.json;
+    let made = server.post("/sandboxes", &request(options)?).await?;
+    if as_json {
+        say!("{}", serde_json::to_string_pretty(&made)?);
+    } else {
+        // What names it in other commands, and nothing else: for `id=$(sloplet create)`.
+        say!("{}", made["name"].as_str().or(made["id"].as_str()).unwrap_or_default());
+    }
+    Ok(0)
+}
+
+/// The same names as in the API; what was not said is left out.
+fn request(options: Create) -> anyhow::Result<Value> {
+    let mut fields = Map::new();
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    set("image", Some(options.image.into()));
+    set("isolation", Some(options.isolation.name().into()));
+    set("name", options.name.map(Into::into));
+    set("memory", options.memory.map(|size| size.to_string().into()));
+    set("cpus", options.cpus.map(|cpus| f64::from(cpus).into()));
+    set("pids", options.pids.map(Into::into));
+    set("disk", options.disk.map(|size| size.to_string().into()));
+    set("inodes", options.inodes.map(Into::into));
+    set("timeout", options.timeout.map(lifetime));
+    set("on_timeout", options.pause_on_timeout.then(|| "pause".into()));
+    set("idle_timeout", options.idle_timeout.map(|span| span.to_string().into()));
+    set("auto_resume", options.auto_resume.then(|| true.into()));
+    set("workdir", options.workdir.map(|path| path.display().to_string().into()));
+    set("user", options.user.map(Into::into));
+    set("hostname", Some(options.hostname.into()));
+    set("best_effort", options.best_effort.then(|| true.into()));
+    set("env", Some(serde_json::to_value(variables(&options.env)?)?));
+    set("metadata", Some(serde_json::to_value(pairs("--metadata", &options.metadata)?)?));
+    let volumes = options.volume.iter().map(|text| volume(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    set("volumes", Some(volumes.into()));
+    let mut mounts = Vec::new();
+    for mount in options.mount {
+        // Relative to here, not to wherever the server was started.
+        let from = std::path::absolute(&mount.from).context("--mount")?;
+        mounts.push(json!({"from": from, "to": mount.to, "writable": mount.writable}));
+    }
+    set("mounts", Some(mounts.into()));
+    Ok(fields.into())
+}
+
+/// A time, or null for never.
+pub fn lifetime(lifetime: Lifetime) -> Value {
+    lifetime.0.map_or(Value::Null, |span| span.to_string().into())
+}
+
+/// `NAME=value` each, or `NAME` alone for a variable of the host.
+pub fn variables(given: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let given = given.iter().map(|text| variable_of(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    pairs("--env", &given)
+}
+
+/// `NAME=value` each.
+pub fn pairs(option: &str, given: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let pair = |text: &String| {
+        let (name, value) = text.split_once('=').with_context(|| format!("{option} {text}: write NAME=value"))?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    given.iter().map(pair).collect()
+}
+
+/// `NAME:PATH[:ro]`.
+fn volume(text: &str) -> anyhow::Result<Value> {
+    let (text, read_only) = match text.strip_suffix(":ro") {
+        Some(rest) => (rest, true),
+        None => (text.strip_suffix(":rw").unwrap_or(text), false),
+    };
+    match text.split_once(':') {
+        Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
+            Ok(json!({"volume": name, "path": path, "read_only": read_only}))
+        }
+        _ => bail!("--volume {text}: write NAME:PATH[:ro], like data:/data"),
+    }
+}

@@ -1,0 +1,12 @@
+//! `sloplet pause` and `sloplet resume`
+
+use hyper::Method;
+
+use crate::api::{Server, encode};
+
+pub async fn run(server: &Server, what: &str, names: &[String]) -> anyhow::Result<u8> {
+    for name in names {
+        server.ask(Method::POST, &format!("/sandboxes/{}/{what}", encode(name)), None).await?;
+    }
+    Ok(0)
+}

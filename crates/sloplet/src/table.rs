@@ -1,0 +1,55 @@
+//! Tables, and figures as people read them.
+
+use std::time::SystemTime;
+
+use sloplet_policy::ByteSize;
+
+use crate::terminal;
+
+/// Prints columns that are as wide as they must be. Cells may hold anything that was said inside a sandbox.
+pub fn print<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COLUMNS]]) {
+    let rows: Vec<[String; COLUMNS]> = [header.map(str::to_owned)]
+        .iter()
+        .chain(rows)
+        .map(|row| row.each_ref().map(|cell| terminal::harmless(cell)))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        say!("{}", cells.join("  ").trim_end());
+    }
+}
+
+/// To one decimal at most: a person reads this.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes as f64 / ByteSize::mib(1).0 as f64),
+        _ => format!("{:.1} GiB", bytes as f64 / ByteSize::gib(1).0 as f64),
+    }
+}
+
+/// How long ago a second since 1970 was.
+pub fn age(created: u64) -> String {
+    format!("{} ago", span(now().saturating_sub(created)))
+}
+
+/// How far ahead a second since 1970 is.
+pub fn ahead(then: u64) -> String {
+    format!("in {}", span(then.saturating_sub(now())))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} seconds"),
+        120..7200 => format!("{} minutes", seconds / 60),
+        7200..172_800 => format!("{} hours", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
