@@ -9,7 +9,7 @@ use sloplet_image::{ImageConfig, PullOptions};
 use sloplet_policy::{ByteSize, Spec};
 use sloplet_wire::Exit;
 
-use super::log::Splitter;
+use super::log::{MAX_LINE, Splitter};
 use super::record::{Build, Level, Reason};
 use super::registry::{BUILDER, Recipe, Running, Source, Templates};
 use super::resolve::Origin;
@@ -243,12 +243,20 @@ impl Work<'_> {
             loop {
                 let command =
                     Command { timeout: Some(READY_WITHIN), ..self.command(&self.user, &self.workdir, &ready) };
-                if self.follow(&reached, command).await?.code == Some(0) {
+                let tried = reached.sandbox.exec(command).await.map_err(|error| no_user(&error, &self.user))?;
+                let tried = tried.output(MAX_LINE).await.map_err(explain)?;
+                if tried.exit.code == Some(0) {
                     break;
                 }
                 check_start(started.as_deref())?;
                 if tokio::time::Instant::now() > deadline {
-                    return Err(format!("the ready command did not succeed within {} seconds", READY_WITHIN.as_secs()));
+                    let said = [tried.stdout, tried.stderr].concat();
+                    self.say(Level::Warn, String::from_utf8_lossy(&said).trim());
+                    let seconds = READY_WITHIN.as_secs();
+                    return Err(format!(
+                        "the ready command did not succeed within {seconds} s: {}",
+                        describe(&tried.exit)
+                    ));
                 }
                 tokio::time::sleep(READY_EVERY).await;
             }
