@@ -103,8 +103,13 @@ impl Sandboxes {
         request.name = None;
         request.idempotency_key = None;
         request.volumes.retain(|mount| mount.read_only);
-        change(&mut request);
-        let forks = join_all((0..count).map(|_| self.create(owner, request.clone(), quota))).await;
+        let fork = |_| {
+            // For each: their names must differ.
+            let mut request = request.clone();
+            change(&mut request);
+            self.create(owner, request, quota)
+        };
+        let forks = join_all((0..count).map(fork)).await;
         if temporary {
             self.drop_image(&image);
         }

@@ -16,6 +16,12 @@ pub struct Error {
     pub message: String,
 }
 
+/// Bytes.
+#[derive(Debug, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[allow(dead_code, reason = "only described")]
+pub struct Binary(Vec<u8>);
+
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(
@@ -66,7 +72,12 @@ pub fn document() -> OpenApi {
     for item in document.paths.paths.values_mut() {
         let operations =
             [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch, &mut item.head];
-        operations.into_iter().flatten().for_each(add_errors);
+        for operation in operations.into_iter().flatten() {
+            // Handlers are called alike in several modules; in the document no two may be.
+            let tag = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
+            operation.operation_id = operation.operation_id.take().map(|id| format!("{tag}_{id}"));
+            add_errors(operation);
+        }
     }
     document
 }
@@ -80,7 +91,39 @@ fn add_errors(operation: &mut Operation) {
     }
 }
 
+/// Where the document is checked in, and how to bring it up to date.
+#[cfg(test)]
+const HINT: &str = "docs/openapi.json is out of date: run 'cargo run -- serve --print-openapi > docs/openapi.json'";
+
 /// The document as it is served and checked in.
 pub fn text() -> String {
     document().to_pretty_json().map(|text| text + "\n").unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_document_that_is_checked_in_is_that_of_the_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+        assert!(std::fs::read_to_string(path).unwrap_or_default() == text(), "{HINT}");
+    }
+
+    #[test]
+    fn every_operation_has_a_name_of_its_own_and_says_what_errors_look_like() {
+        let document: serde_json::Value = serde_json::from_str(&text()).unwrap();
+        assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+        let mut names = HashSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                assert!(names.insert(operation["operationId"].to_string()), "{method} {path}: {operation}");
+                assert!(!operation["responses"]["404"]["content"]["application/json"].is_null(), "{method} {path}");
+                assert!(path.starts_with("/v1/"), "{path}");
+            }
+        }
+        assert!(names.len() > 50, "{}", names.len());
+    }
 }

@@ -19,6 +19,7 @@ use sloplet_engine::life::Reached;
 use sloplet_wire::{ChangeKind, FileKind, Target};
 use utoipa::{IntoParams, ToSchema};
 
+use super::document::Binary;
 use super::extract::{Params, Payload, Segments};
 use super::processes::reach;
 use crate::app::App;
@@ -143,7 +144,7 @@ pub struct Part {
 /// Read a file.
 #[utoipa::path(get, path = "/sandboxes/{id}/files", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name"), Part),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>)))]
+    responses((status = 200, content_type = "application/octet-stream", body = Binary)))]
 pub async fn read(
     AppState(app): AppState<App>,
     access: Access,
@@ -197,7 +198,7 @@ pub struct Destination {
 /// Write a file as a whole: it is replaced when all has come, or not at all.
 #[utoipa::path(put, path = "/sandboxes/{id}/files", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name"), Destination),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content = Binary, content_type = "application/octet-stream"),
     responses((status = 200, body = Entry)))]
 pub async fn write(
     AppState(app): AppState<App>,
@@ -411,7 +412,7 @@ pub async fn chmod(
 /// Read a folder's content, or one file, as a tar archive.
 #[utoipa::path(get, path = "/sandboxes/{id}/archive", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name"), At),
-    responses((status = 200, content_type = "application/x-tar", body = Vec<u8>)))]
+    responses((status = 200, content_type = "application/x-tar", body = Binary)))]
 pub async fn pack(
     AppState(app): AppState<App>,
     access: Access,
@@ -429,7 +430,7 @@ pub async fn pack(
 /// Unpack a tar archive below a folder, which is made if missing.
 #[utoipa::path(put, path = "/sandboxes/{id}/archive", tag = "files",
     params(("id" = String, Path, description = "The sandbox's id or name"), At),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"), responses((status = 204)))]
+    request_body(content = Binary, content_type = "application/octet-stream"), responses((status = 204)))]
 pub async fn unpack(
     AppState(app): AppState<App>,
     access: Access,

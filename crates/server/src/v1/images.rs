@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::io::{StreamReader, SyncIoBridge};
 use utoipa::{IntoParams, ToSchema};
 
+use super::document::Binary;
 use super::extract::Params;
 use crate::app::App;
 use crate::auth::{Access, Scope};
@@ -43,12 +44,16 @@ impl From<sloplet_image::Image> for Image {
     }
 }
 
+/// Whether an image is the files of somebody's sandbox: it belongs to one key, and is not listed here.
+pub fn is_private(name: &str) -> bool {
+    ["snapshot-", "saved-", "fork-"].iter().any(|start| name.starts_with(start))
+}
+
 /// List images. `host` is not among them: it is always there.
 #[utoipa::path(get, path = "/images", tag = "images", responses((status = 200, body = Vec<Image>)))]
 pub async fn list(AppState(app): AppState<App>, _access: Access) -> Result<Json<Vec<Image>>, ApiError> {
     let images = app.sandboxes().engine().images()?.list()?;
-    // Snapshots belong to one key; they are listed as such.
-    let shared = images.into_iter().filter(|image| !image.name.starts_with("snapshot-"));
+    let shared = images.into_iter().filter(|image| !is_private(&image.name));
     Ok(Json(shared.map(Into::into).collect()))
 }
 
@@ -64,7 +69,7 @@ pub struct Named {
 
 /// Import a tarball (plain, or compressed with gzip or zstd) as an image, in place of one of that name.
 #[utoipa::path(put, path = "/images", tag = "images", params(Named),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"), responses((status = 201, body = Image)))]
+    request_body(content = Binary, content_type = "application/octet-stream"), responses((status = 201, body = Image)))]
 pub async fn import(
     AppState(app): AppState<App>,
     access: Access,
@@ -72,7 +77,7 @@ pub async fn import(
     body: Body,
 ) -> Result<(StatusCode, Json<Image>), ApiError> {
     access.require(Scope::Admin)?;
-    if name == "host" || name.starts_with("snapshot-") {
+    if name == "host" || is_private(&name) {
         return Err(ApiError::bad_request(format!(
             "'{name}' is not for images that are imported: choose another name"
         )));
@@ -96,7 +101,7 @@ pub async fn remove(
     Params(Named { name }): Params<Named>,
 ) -> Result<StatusCode, ApiError> {
     access.require(Scope::Admin)?;
-    if name == "host" || name.starts_with("snapshot-") {
+    if name == "host" || is_private(&name) {
         return Err(ApiError::bad_request(format!("'{name}' is not an image that can be removed here")));
     }
     let engine = app.sandboxes().engine().clone();

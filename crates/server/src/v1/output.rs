@@ -75,6 +75,7 @@ fn follow(reached: Reached, process: &Arc<Tracked>, offset: u64, wait: bool) -> 
         expected: offset,
         waiting: VecDeque::new(),
         wait,
+        over: false,
         _in_use: reached,
     };
     let events = stream::unfold(state, |mut state| async move {
@@ -89,6 +90,7 @@ struct Following {
     expected: u64,
     waiting: VecDeque<Event>,
     wait: bool,
+    over: bool,
     // The sandbox does not count as idle while somebody listens.
     _in_use: Reached,
 }
@@ -97,6 +99,9 @@ impl Following {
     async fn next(&mut self) -> Option<Event> {
         if let Some(event) = self.waiting.pop_front() {
             return Some(event);
+        }
+        if self.over {
+            return None;
         }
         let next = if self.wait { self.reader.next().await? } else { self.reader.try_next()? };
         match next {
@@ -117,6 +122,7 @@ impl Following {
                 Some(event)
             }
             Next::Ended(ended) => {
+                self.over = true;
                 let status = serde_json::to_value(ExitStatus::from(&ended)).unwrap_or_default();
                 Some(event("exit", END, &status))
             }
@@ -169,7 +175,7 @@ pub async fn logs(
             Next::Chunk(chunk) => kept.extend_from_slice(&chunk.bytes),
             Next::Ended(_) => ended = true,
         }
-        if kept.len() > MOST_KEPT {
+        if ended || kept.len() > MOST_KEPT {
             break;
         }
     }

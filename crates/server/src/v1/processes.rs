@@ -15,6 +15,7 @@ use sloplet_policy::Span;
 use sloplet_wire::{ProcessInfo, TerminalSize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::document::Binary;
 use super::exec::{CommandLine, directory};
 use super::extract::{OptionalPayload, Params, Payload, Segments, optional_unit};
 use super::sandbox::variables;
@@ -342,7 +343,7 @@ pub struct InputEnd {
 
 /// Write to a process's standard input.
 #[utoipa::path(post, path = "/sandboxes/{id}/processes/{pid}/stdin", tag = "processes",
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content = Binary, content_type = "application/octet-stream"),
     params(("id" = String, Path, description = "The sandbox's id or name"), ("pid" = u32, Path, description = "Its pid"), InputEnd),
     responses((status = 204)))]
 pub async fn stdin(

@@ -8,6 +8,7 @@ use sloplet_engine::life::{Filter, NewSandbox, Record, State};
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{OptionalPayload, Params, Payload, Segments, said};
+use super::images::is_private;
 use super::sandbox::{CreateSandbox, Sandbox, life};
 use crate::app::App;
 use crate::auth::{Access, Scope};
@@ -23,7 +24,7 @@ const LARGEST_PAGE: usize = 1000;
 const KEY_LENGTH: usize = 255;
 
 /// Make a sandbox.
-#[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
+#[utoipa::path(post, path = "/sandboxes", tag = "sandboxes", request_body = Option<CreateSandbox>,
     params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
         description = "Requests with the same one make one sandbox.")),
     responses((status = 201, body = Sandbox)))]
@@ -59,7 +60,7 @@ fn choose_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<
         return Ok(());
     }
     let unknown = || ApiError::not_found(format!("there is no image '{}': see /v1/images", image.escape_default()));
-    if image.starts_with("snapshot-") {
+    if is_private(&image) {
         return Err(unknown());
     }
     let path = image.starts_with(['/', '.', '~']);
