@@ -68,7 +68,7 @@ impl Store {
         if layers.len() > self.limits.layers {
             return Err(LimitExceeded::Layers(self.limits.layers).into());
         }
-        let merged: Vec<PathBuf> = [&[snapshot.root.clone()], &base.layers[..]].concat();
+        let merged: Vec<PathBuf> = [std::slice::from_ref(&snapshot.root), &base.layers].concat();
         guard::check_mount_points(&merged)?;
         let info = LayerInfo { size_bytes: bytes, skipped_entries: 0 };
         layer::keep(self, &snapshot.staging, &snapshot.root, &layer, info)?;
