@@ -15,7 +15,7 @@ const CACHE: &str = "/var/cache/sloplet";
 
 /// A data folder with the image in it, built by root if it is not there yet. Not to be changed: see [`copy_to`].
 pub fn image(sloplet: &Sloplet, name: &str) -> PathBuf {
-    let data = Path::new(CACHE).join(format!("{name}-{:016x}", recipe()));
+    let data = Path::new(CACHE).join(format!("{name}-{:016x}", recipe(name)));
     fs::create_dir_all(&data).unwrap();
     let lock = fs::File::create(data.join("lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
@@ -37,15 +37,17 @@ pub fn copy_to(sloplet: &Sloplet, name: &str) {
 }
 
 /// Changes with the distribution and with what is done to it.
-fn recipe() -> u64 {
+fn recipe(name: &str) -> u64 {
     let mut hash = DefaultHasher::new();
     for list in ["/etc/os-release", "/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"] {
         fs::read_to_string(list).unwrap_or_default().hash(&mut hash);
     }
     let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../image");
-    let mut files: Vec<PathBuf> =
-        ["recipe.rs", "interpreter.rs", "distribution.rs"].map(|name| image.join("src").join(name)).to_vec();
-    below(&image.join("assets"), &mut files);
+    let mut files = vec![image.join("src/recipe.rs"), image.join("src/distribution.rs")];
+    if name != "base" {
+        files.push(image.join("src/interpreter.rs"));
+        below(&image.join("assets"), &mut files);
+    }
     files.sort();
     for file in files {
         fs::read(&file).unwrap().hash(&mut hash);
