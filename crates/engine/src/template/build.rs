@@ -37,6 +37,9 @@ const LEAST_MEMORY: ByteSize = ByteSize::gib(2);
 /// Lines of a failed step that are told with the reason.
 const TAIL: usize = 20;
 
+/// Lines on standard error that become part of the reason's message.
+const SAID: usize = 5;
+
 /// The name of what is done before the first step, and after the last.
 const BASE: &str = "base";
 const FINALIZE: &str = "finalize";
@@ -79,6 +82,9 @@ pub(super) async fn run(templates: Templates, build: Build, recipe: Recipe, runn
     }
     let failure = outcome.err().map(|Failed { step, message }| {
         let entries = running.log.tail(&step, TAIL);
+        // The SDKs show the message alone.
+        let said: Vec<&str> = entries.iter().filter(|entry| entry.level == Level::Warn).map(|e| &*e.message).collect();
+        let message = [&[&*message], &said[said.len().saturating_sub(SAID)..]].concat().join("\n");
         running.log.say(Level::Error, &step, &format!("Build failed: {message}"));
         Reason { message, step: Some(step), entries }
     });
