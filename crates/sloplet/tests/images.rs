@@ -335,15 +335,6 @@ fn devices_are_left_out_and_what_lies_below_proc_and_dev_is_hidden() {
     }
 }
 
-/// Where the built image is kept between runs of this test: it takes minutes, and changes with the distribution.
-fn base_cache() -> PathBuf {
-    let lists = ["/etc/os-release", "/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"];
-    let key: String = lists.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
-    let mut hash = std::hash::DefaultHasher::new();
-    std::hash::Hash::hash(&(key, include_str!("../../image/src/base.rs")), &mut hash);
-    PathBuf::from(format!("/var/cache/sloplet/base-{:016x}", std::hash::Hasher::finish(&hash)))
-}
-
 #[test]
 fn the_base_image_is_what_an_agent_expects() {
     if common::fast() {
@@ -351,14 +342,8 @@ fn the_base_image_is_what_an_agent_expects() {
     }
     let host = Host::shared();
     let sloplet = host.root();
-    let data = base_cache();
-    fs::create_dir_all(&data).unwrap();
+    let data = common::built::image(&sloplet, "base");
     let data = text(&data);
-    let listed = sloplet.invoke(&["image", "ls", "--data", data]).finish().expect_code(0);
-    if !listed.out().contains("base:latest") {
-        let build = sloplet.invoke(&["image", "build", "--data", data]).within(Duration::from_secs(900));
-        build.finish().expect_code(0);
-    }
     let run = |options: &[&str], script: &str| {
         let options = [&["--image", "base", "--data", data], options].concat();
         sloplet.run(&options, &["bash", "-c", script])

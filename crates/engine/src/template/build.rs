@@ -9,7 +9,7 @@ use sloplet_image::{ImageConfig, PullOptions};
 use sloplet_policy::{ByteSize, Spec};
 use sloplet_wire::Exit;
 
-use super::log::Splitter;
+use super::log::{MAX_LINE, Splitter};
 use super::record::{Build, Level, Reason};
 use super::registry::{BUILDER, Recipe, Running, Source, Templates};
 use super::resolve::Origin;
@@ -36,6 +36,9 @@ const LEAST_MEMORY: ByteSize = ByteSize::gib(2);
 
 /// Lines of a failed step that are told with the reason.
 const TAIL: usize = 20;
+
+/// Lines on standard error that become part of the reason's message.
+const SAID: usize = 5;
 
 /// The name of what is done before the first step, and after the last.
 const BASE: &str = "base";
@@ -79,6 +82,9 @@ pub(super) async fn run(templates: Templates, build: Build, recipe: Recipe, runn
     }
     let failure = outcome.err().map(|Failed { step, message }| {
         let entries = running.log.tail(&step, TAIL);
+        // The SDKs show the message alone.
+        let said: Vec<&str> = entries.iter().filter(|entry| entry.level == Level::Warn).map(|e| &*e.message).collect();
+        let message = [&[&*message], &said[said.len().saturating_sub(SAID)..]].concat().join("\n");
         running.log.say(Level::Error, &step, &format!("Build failed: {message}"));
         Reason { message, step: Some(step), entries }
     });
@@ -243,12 +249,20 @@ impl Work<'_> {
             loop {
                 let command =
                     Command { timeout: Some(READY_WITHIN), ..self.command(&self.user, &self.workdir, &ready) };
-                if self.follow(&reached, command).await?.code == Some(0) {
+                let tried = reached.sandbox.exec(command).await.map_err(|error| no_user(&error, &self.user))?;
+                let tried = tried.output(MAX_LINE).await.map_err(explain)?;
+                if tried.exit.code == Some(0) {
                     break;
                 }
                 check_start(started.as_deref())?;
                 if tokio::time::Instant::now() > deadline {
-                    return Err(format!("the ready command did not succeed within {} seconds", READY_WITHIN.as_secs()));
+                    let said = [tried.stdout, tried.stderr].concat();
+                    self.say(Level::Warn, String::from_utf8_lossy(&said).trim());
+                    let seconds = READY_WITHIN.as_secs();
+                    return Err(format!(
+                        "the ready command did not succeed within {seconds} s: {}",
+                        describe(&tried.exit)
+                    ));
                 }
                 tokio::time::sleep(READY_EVERY).await;
             }

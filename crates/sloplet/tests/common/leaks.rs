@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::Place;
 
 /// The kernel tears network and mount namespaces down in the background.
@@ -110,6 +112,13 @@ fn processes(place: &Place) -> BTreeSet<i32> {
         }
     }
     found
+}
+
+/// Kills everything that the test has started.
+pub(super) fn kill_all(place: &Place) {
+    for pid in processes(place).into_iter().filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
 }
 
 fn command_line(pid: i32) -> String {

@@ -17,6 +17,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub mod built;
 pub mod cgroups;
 pub mod http;
 pub mod invocation;
@@ -141,6 +142,8 @@ impl Host {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // A failed test may have left a server's sandboxes, which would live on.
+        leaks::kill_all(self);
         self.groups.remove();
         let _ = fs::remove_dir_all(&self.dir);
     }

@@ -1,1 +1,119 @@
-//! E2B's own packages.
+//! E2B's own packages, unmodified, as clients: the tests themselves are in `tests/e2b`, in their languages.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::common::served::Served;
+use crate::common::{Host, built, fast};
+
+fn tests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2b")
+}
+
+/// A folder with the packages that a list names, installed once for each state of the list.
+fn installed(list: &str, install: impl FnOnce(&Path) -> Command) -> PathBuf {
+    let usual = || PathBuf::from("/var/cache/sloplet/tools");
+    let tools = std::env::var_os("SLOPLET_TEST_TOOLS").map_or_else(usual, PathBuf::from);
+    let text = fs::read(tests().join(list)).unwrap();
+    let digest: u64 = text
+        .iter()
+        .fold(14_695_981_039_346_656_037, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(1_099_511_628_211));
+    let folder = tools.join(format!("{list}-{digest:016x}"));
+    fs::create_dir_all(&tools).unwrap();
+    let lock = fs::File::create(tools.join("lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    if !folder.join("complete").exists() {
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let output = install(&folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::write(folder.join("complete"), "").unwrap();
+    }
+    folder
+}
+
+fn python() -> PathBuf {
+    let folder = installed("requirements.txt", |folder| {
+        let mut command = Command::new("sh");
+        let script = "python3 -m venv \"$0\" && \"$0/bin/pip\" install --quiet --requirement \"$1\"";
+        command.args(["-c", script]).arg(folder).arg(tests().join("requirements.txt"));
+        command
+    });
+    folder.join("bin/python")
+}
+
+fn node_modules() -> PathBuf {
+    installed("package.json", |folder| {
+        fs::copy(tests().join("package.json"), folder.join("package.json")).unwrap();
+        let mut command = Command::new("npm");
+        command.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(folder);
+        command
+    })
+}
+
+/// Runs a client's tests against a server with this image; everything they say is shown if one fails.
+fn run(image: &str, mut client: Command) {
+    let host = Host::shared();
+    let sloplet = host.root();
+    built::copy_to(&sloplet, image);
+    let served = Served::start(&sloplet, &[]);
+    let (url, key) = (served.url(), served.key(&[]));
+    client
+        .env("E2B_API_URL", &url)
+        .env("E2B_SANDBOX_URL", &url)
+        .env("E2B_VOLUME_API_URL", &url)
+        .env("E2B_API_KEY", key);
+    client.env("PYTHONDONTWRITEBYTECODE", "1").process_group(0);
+    let output = client.output().unwrap();
+    let said = [String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)].concat();
+    println!("{said}");
+    served.end();
+    assert!(output.status.success(), "the client's tests failed, see above");
+}
+
+fn pytest(folder: &str) -> Command {
+    let mut command = Command::new(python());
+    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", folder]).current_dir(tests());
+    command
+}
+
+/// Packages are looked for beside the tests' own place, so they are run from where the packages are.
+fn node_test(folder: &str) -> Command {
+    let modules = node_modules();
+    let place = modules.join(folder);
+    let _ = fs::remove_dir_all(&place);
+    let copied = Command::new("cp").arg("-a").arg(tests().join(folder)).arg(&place).status().unwrap();
+    assert!(copied.success());
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec node --test --test-concurrency=2 \"$0\"/*.test.mjs", folder]).current_dir(modules);
+    command
+}
+
+#[test]
+fn the_python_package_works_unmodified() {
+    if fast() {
+        return; // needs an image that takes minutes to build
+    }
+    run("base", pytest("python"));
+}
+
+#[test]
+fn the_javascript_package_works_unmodified() {
+    if fast() {
+        return;
+    }
+    run("base", node_test("js"));
+}
+
+#[test]
+fn the_code_interpreter_packages_work_unmodified() {
+    if fast() {
+        return;
+    }
+    run("code-interpreter", pytest("interpreter-python"));
+    run("code-interpreter", node_test("interpreter-js"));
+}

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::common::served::{Served, assert_nothing_left};
 use crate::common::{Host, Sloplet, rounds};
 
-/// Starts a process that goes on counting, and tells its pid.
-const COUNTER: &str = "(i=0; while sleep 0.05; do i=$((i+1)); echo $i > count; done) >/dev/null 2>&1 & echo $!";
+/// Starts a process that goes on counting, and tells its pid. Slowly: there are a hundred of them.
+const COUNTER: &str = "(i=0; while sleep 2; do i=$((i+1)); echo $i > count; done) >/dev/null 2>&1 & echo $!";
 
 fn ids(served: &Served) -> BTreeMap<String, String> {
     let list = served.json(&["ls"]);
@@ -70,9 +70,13 @@ fn survive(sloplet: &Sloplet, count: usize) {
         } else {
             assert_eq!(state, "running");
         }
-        // The same process, and it goes on.
-        let script = format!("before=$(cat count); sleep 0.4; kill -0 {pid} && [ $(cat count) != \"$before\" ]");
-        served.call(&["exec", id, "--", "sh", "-c", &script]).expect_code(0);
+        // The same process is still there.
+        served.call(&["exec", id, "--", "sh", "-c", &format!("kill -0 {pid}")]).expect_code(0);
+    }
+    // And goes on, also where it was frozen.
+    for id in [first, paused[0]] {
+        let script = "before=$(cat count); for i in $(seq 100); do sleep 0.1; [ \"$(cat count)\" = \"$before\" ] || exit 0; done; exit 1";
+        served.call(&["exec", id, "--", "sh", "-c", script]).expect_code(0);
     }
     // What is neither was finished before the kill, and works.
     for id in all.keys().filter(|id| !counters.contains_key(*id)) {

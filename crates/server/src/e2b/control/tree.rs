@@ -3,16 +3,19 @@
 //! It was written by sandboxes and is hostile: every path is resolved by the kernel below the volume's folder, so that no
 //! symlink leads out, whatever a sandbox changes meanwhile. Files come into being beside that folder, where no sandbox
 //! sees them, and are moved to their place when they are complete.
+//!
+//! Everything in a volume belongs to the user of the sandbox that has it: on the host all files are the server's, and the
+//! mount makes them the user's. So owners that a client names are not kept; answers tell the usual user's ids.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use axum::http::StatusCode;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::Serialize;
 use sloplet_engine::engine::new_id;
@@ -28,6 +31,9 @@ const MAX_DEPTH: u32 = 100;
 
 /// What may be set on files: no set-ID bits, which could be used outside.
 const MAX_MODE: u32 = 0o777;
+
+/// The ids of `user` inside.
+const USER: u32 = 1000;
 
 /// Never out of the folder.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -50,7 +56,7 @@ pub struct Entry {
     target: Option<String>,
 }
 
-/// What is to be set on a file.
+/// What is to be set on a file. Its owner is understood, but not kept.
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Attributes {
@@ -376,11 +382,7 @@ fn open(root: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// First whose it is: that takes permissions away.
-fn set(file: std::os::fd::BorrowedFd<'_>, attributes: Attributes) -> Result<(), Errno> {
-    if attributes.uid.is_some() || attributes.gid.is_some() {
-        rustix::fs::fchown(file, attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw))?;
-    }
+fn set(file: BorrowedFd<'_>, attributes: Attributes) -> Result<(), Errno> {
     match attributes.mode {
         Some(mode) => rustix::fs::fchmod(file, Mode::from_raw_mode(mode & MAX_MODE)),
         None => Ok(()),
@@ -401,8 +403,8 @@ fn entry(stat: &Stat, name: String, path: String, target: Option<String>) -> Ent
         path,
         size: stat.st_size,
         mode: stat.st_mode & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
+        uid: USER,
+        gid: USER,
         atime: when(stat.st_atime, stat.st_atime_nsec),
         mtime: when(stat.st_mtime, stat.st_mtime_nsec),
         ctime: when(stat.st_ctime, stat.st_ctime_nsec),

@@ -3,6 +3,7 @@
 //! Single: the body is the message; an error is a status and `{"code": "…", "message": "…"}`. Streams: each message
 //! follows a byte of flags and its length in four; the last one has the flag [`END`] and is `{}` or `{"error": {…}}`.
 
+use std::io;
 use std::time::Duration;
 
 use axum::Json;
@@ -126,7 +127,7 @@ impl RpcError {
 
     /// As the answer to a streaming call: its one message is the last.
     pub fn streamed(&self) -> Response {
-        stream_of(futures_util::stream::iter([last(Some(self))]))
+        stream_of(futures_util::stream::iter([Ok(last(Some(self)))]))
     }
 
     fn json(&self) -> serde_json::Value {
@@ -209,6 +210,10 @@ fn too_long() -> RpcError {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RpcError> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    // An array would be taken for the fields of a message in their order.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(RpcError::invalid("the message is not a JSON object"));
+    }
     serde_json::from_slice(bytes).map_err(|error| RpcError::invalid(format!("the message is not as expected: {error}")))
 }
 
@@ -292,10 +297,9 @@ fn push_envelope(out: &mut Vec<u8>, flags: u8, write: impl FnOnce(&mut Vec<u8>))
     out[start + 1..start + HEAD].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A streaming answer.
-pub fn stream_of(messages: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    let body = Body::from_stream(messages.map(Ok::<_, std::convert::Infallible>));
-    ([(header::CONTENT_TYPE, STREAM)], body).into_response()
+/// A streaming answer. An error breaks it off.
+pub fn stream_of(messages: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response {
+    ([(header::CONTENT_TYPE, STREAM)], Body::from_stream(messages)).into_response()
 }
 
 #[cfg(test)]
@@ -324,6 +328,7 @@ mod tests {
         assert_eq!(read(b"\0\0\0").await, Err(Code::InvalidArgument));
         assert_eq!(read(b"\0\0\0\0\x07{\"a\"").await, Err(Code::InvalidArgument));
         assert_eq!(read(b"\0\0\0\0\x02{]").await, Err(Code::InvalidArgument));
+        assert_eq!(read(b"\0\0\0\0\x02[]").await, Err(Code::InvalidArgument));
         assert_eq!(read(b"\x01\0\0\0\x02{}").await, Err(Code::Unimplemented));
         assert_eq!(read(b"\x02\0\0\0\x02{}").await, Err(Code::InvalidArgument));
         assert_eq!(read(b"\0\xff\xff\xff\xff").await, Err(Code::ResourceExhausted));

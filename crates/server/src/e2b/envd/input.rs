@@ -122,7 +122,7 @@ pub async fn stream(Inputs(call, messages): Inputs) -> Response {
         () = at(deadline) => Err(RpcError::late()),
     };
     match written {
-        Ok(()) => connect::stream_of(stream::iter([connect::message(&json!({})), connect::last(None)])),
+        Ok(()) => connect::stream_of(stream::iter([Ok(connect::message(&json!({}))), Ok(connect::last(None))])),
         Err(error) => error.streamed(),
     }
 }

@@ -1,5 +1,6 @@
 //! What a process does, as a stream of events.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use sloplet_wire::Exit;
 use tokio::time::Instant;
 
 use super::call::Call;
-use super::connect::{self, Code, RpcError};
+use super::connect::{self, RpcError};
 
 /// Output that is there already is put together up to this many bytes.
 const GATHERED: usize = 64 * 1024;
@@ -44,25 +45,37 @@ struct Events {
 enum Stage {
     Start(u32),
     Output,
+    Lost(String),
     Over,
 }
 
 impl Events {
-    async fn next(&mut self) -> Option<Bytes> {
-        match self.stage {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        match &mut self.stage {
             Stage::Start(pid) => {
+                let pid = *pid;
                 self.stage = Stage::Output;
-                return Some(connect::message(&json!({"event": {"start": {"pid": pid}}})));
+                return Some(Ok(connect::message(&json!({"event": {"start": {"pid": pid}}}))));
             }
             Stage::Output => {}
+            // Broken off, as a connection to a machine that is gone would be: then the SDKs ask whether it is.
+            Stage::Lost(why) => {
+                let error = io::Error::other(std::mem::take(why));
+                self.stage = Stage::Over;
+                return Some(Err(error));
+            }
             Stage::Over => return None,
         }
+        Some(Ok(self.output().await))
+    }
+
+    async fn output(&mut self) -> Bytes {
         let next = tokio::select! {
             biased;
-            () = at(self.deadline) => return Some(self.end(Vec::new(), Some(&RpcError::late()))),
+            () = at(self.deadline) => return self.end(Vec::new(), Some(&RpcError::late())),
             next = self.reader.next() => next,
             () = tokio::time::sleep(self.keepalive) => {
-                return Some(connect::message(&json!({"event": {"keepalive": {}}})));
+                return connect::message(&json!({"event": {"keepalive": {}}}));
             }
         };
         let mut out = Vec::new();
@@ -70,8 +83,8 @@ impl Events {
         loop {
             match next {
                 Some(Next::Chunk(chunk)) => push_data(&mut out, chunk.source, &chunk.bytes),
-                Some(Next::Ended(ended)) => return Some(self.tell_end(out, &ended)),
-                None => return Some(self.end(out, None)),
+                Some(Next::Ended(ended)) => return self.tell_end(out, ended),
+                None => return self.end(out, None),
             }
             if out.len() >= GATHERED {
                 break;
@@ -81,19 +94,19 @@ impl Events {
                 more => next = more,
             }
         }
-        Some(out.into())
+        out.into()
     }
 
-    fn tell_end(&mut self, mut out: Vec<u8>, ended: &Ended) -> Bytes {
-        match ended {
+    fn tell_end(&mut self, mut out: Vec<u8>, ended: Ended) -> Bytes {
+        match &ended {
             Ended::Exited(exit) if exit.timed_out => self.end(out, Some(&RpcError::late())),
             Ended::Exited(exit) => {
                 out.extend_from_slice(&connect::message(&json!({"event": {"end": describe(exit)}})));
                 self.end(out, None)
             }
             Ended::Lost(why) => {
-                let message = format!("the connection to the sandbox ended before the process did: {why}");
-                self.end(out, Some(&RpcError::new(Code::Unavailable, message)))
+                self.stage = Stage::Lost(format!("the connection to the sandbox ended before the process did: {why}"));
+                out.into()
             }
         }
     }

@@ -96,7 +96,7 @@ pub async fn stream(Streaming(call, wish): Streaming<Wish>) -> Response {
                 keepalive: call.keepalive,
                 sandbox: call.sandbox,
             };
-            let next = |mut changes: Changes| async move { Some((changes.next().await?, changes)) };
+            let next = |mut changes: Changes| async move { Some((Ok(changes.next().await?), changes)) };
             connect::stream_of(stream::unfold(changes, next))
         }
         Err(error) => error.streamed(),
