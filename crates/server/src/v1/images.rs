@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State as AppState;
 use axum::http::StatusCode;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use tokio_util::io::{StreamReader, SyncIoBridge};
 use utoipa::{IntoParams, ToSchema};
@@ -83,7 +83,11 @@ pub async fn import(
         )));
     }
     let engine = app.sandboxes().engine().clone();
-    let stream = body.into_data_stream().map_err(io::Error::other);
+    let mut stream = Box::pin(body.into_data_stream().map_err(io::Error::other).peekable());
+    // An empty archive is one, too, but nobody means that.
+    if stream.as_mut().peek().await.is_none() {
+        return Err(ApiError::bad_request("the body is empty: send a tarball"));
+    }
     let reader = SyncIoBridge::new(StreamReader::new(stream));
     let import =
         tokio::task::spawn_blocking(move || engine.images()?.import_stream(reader, &name, &sloplet_image::silent));

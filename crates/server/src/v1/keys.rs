@@ -72,7 +72,7 @@ pub struct NewKey {
     #[schema(example = "8GiB", pattern = "^[1-9][0-9]{0,5}[KMGT]iB$")]
     max_memory: Option<String>,
     /// Requests in a minute.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 1_000_000)]
     requests_per_minute: Option<u32>,
 }
 
@@ -87,10 +87,8 @@ pub async fn create(
     if body.label.chars().count() > LABEL {
         return Err(ApiError::bad_request(format!("label: at most {LABEL} characters")));
     }
-    if body.requests_per_minute == Some(0) {
-        return Err(ApiError::bad_request(
-            "requests_per_minute: a key that may never ask is of no use; give at least 1",
-        ));
+    if body.requests_per_minute.is_some_and(|rate| !(1..=1_000_000).contains(&rate)) {
+        return Err(ApiError::bad_request("requests_per_minute: 1 to 1000000"));
     }
     let memory = optional_unit::<sloplet_policy::ByteSize>("max_memory", body.max_memory.as_ref())?;
     let quota = Quota {

@@ -14,7 +14,8 @@ use super::{Running, Sloplet};
 /// How long a start may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running server. Dropping it kills it; [`Server::end`] lets it destroy its sandboxes first.
+/// A running server. [`Server::end`] must be the last word of a test; a test that fails drops it, and what it had made goes
+/// with it.
 pub struct Server {
     running: Option<Running>,
     /// Who started it: its commands find it by themselves.
@@ -114,6 +115,17 @@ impl Server {
         running.signal(Signal::TERM);
         let ended = running.finish();
         assert_eq!(ended.code, 0, "{ended}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let Some(mut running) = self.running.take() else { return };
+        running.signal(Signal::TERM);
+        let started = Instant::now();
+        while running.is_running() && started.elapsed() < Duration::from_secs(5) {
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
