@@ -335,15 +335,6 @@ fn devices_are_left_out_and_what_lies_below_proc_and_dev_is_hidden() {
     }
 }
 
-/// Where the built image is kept between runs of this test: it takes minutes, and changes with the distribution.
-fn base_cache() -> PathBuf {
-    let lists = ["/etc/os-release", "/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"];
-    let key: String = lists.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
-    let mut hash = std::hash::DefaultHasher::new();
-    std::hash::Hash::hash(&(key, include_str!("../../image/src/base.rs")), &mut hash);
-    PathBuf::from(format!("/var/cache/sloplet/base-{:016x}", std::hash::Hasher::finish(&hash)))
-}
-
 #[test]
 fn the_base_image_is_what_an_agent_expects() {
     if common::fast() {
@@ -351,14 +342,8 @@ fn the_base_image_is_what_an_agent_expects() {
     }
     let host = Host::shared();
     let sloplet = host.root();
-    let data = base_cache();
-    fs::create_dir_all(&data).unwrap();
+    let data = common::built_image(&sloplet, "base");
     let data = text(&data);
-    let listed = sloplet.invoke(&["image", "ls", "--data", data]).finish().expect_code(0);
-    if !listed.out().contains("base:latest") {
-        let build = sloplet.invoke(&["image", "build", "--data", data]).within(Duration::from_secs(900));
-        build.finish().expect_code(0);
-    }
     let run = |options: &[&str], script: &str| {
         let options = [&["--image", "base", "--data", data], options].concat();
         sloplet.run(&options, &["bash", "-c", script])
@@ -380,4 +365,39 @@ fn the_base_image_is_what_an_agent_expects() {
     assert_eq!((ended.code, ended.out().as_str()), (0, "installed\n1\n"), "{ended}");
     let ended = run(&[], "test ! -e /opt/tiny");
     assert_eq!(ended.code, 0, "what was installed is there in the next run: {ended}");
+}
+
+#[test]
+fn the_interpreter_image_runs_code_in_kernels() {
+    if common::fast() {
+        return; // builds a distribution
+    }
+    let host = Host::shared();
+    let sloplet = host.root();
+    let data = common::built_image(&sloplet, "code-interpreter");
+    let image = sloplet_image::Store::open(&data).unwrap().resolve("code-interpreter").unwrap();
+    let (start, ready) = (image.config.start.unwrap(), image.config.ready.unwrap());
+    let script = format!(
+        "({start}) >/dev/null 2>&1 &
+         until {ready} 2>/dev/null; do sleep 0.1; done
+         run() {{ curl -sS http://127.0.0.1:49999/execute -d \"$1\"; }}
+         run '{{\"code\": \"import getpass, os; x = 41; (getpass.getuser(), os.getcwd())\"}}'
+         run '{{\"code\": \"x + 1\"}}'
+         run '{{\"code\": \"import matplotlib.pyplot as plt; plt.bar([1], [2]); plt.show()\"}}' | tr , '\\n' | grep -E 'iVBOR|chart'
+         run '{{\"code\": \"echo $((40 + 2))-bash\", \"language\": \"bash\"}}'
+         run '{{\"code\": \"console.log(await 42)\", \"language\": \"js\"}}'
+         run '{{\"code\": \"const a: number = 43; a\", \"language\": \"ts\"}}'
+         pkill -9 -f 'lib/sloplet/[i]nterpreter$'
+         until {ready} 2>/dev/null; do sleep 0.1; done
+         run '{{\"code\": \"x\"}}'"
+    );
+    let options = ["--image", "code-interpreter", "--data", text(&data), "--memory", "2G", "--timeout", "5m"];
+    let ended = sloplet.invoke(&[&["run"][..], &options, &["--", "bash", "-c", &script]].concat());
+    let ended = ended.within(Duration::from_secs(300)).finish().expect_code(0);
+    let out = ended.out();
+    for expected in
+        ["('user', '/home/user')", "\"42\"", "iVBOR", "\"bar\"", "42-bash\\n", "\"42\\n\"", "\"43\"", "NameError"]
+    {
+        assert!(out.contains(expected), "{expected} is missing: {ended}");
+    }
 }

@@ -17,7 +17,8 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-pub mod cgroups;
+pub mod built;
+mod cgroups;
 pub mod invocation;
 pub mod leaks;
 
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
+pub use built::built_image;
 use cgroups::TestGroups;
 pub use invocation::{Ended, Invocation, Running};
 
