@@ -95,10 +95,10 @@ def test_what_is_to_be_started_runs_in_every_sandbox(name):
 
 
 def test_a_template_builds_on_another(name):
-    build(Template().from_base_image().set_workdir("/srv").set_envs({"A": "1"}).run_cmd("echo x > /srv/x"), name)
+    build(Template().from_base_image().set_workdir("/srv/app").set_envs({"A": "1"}).run_cmd("echo x > x"), name)
     second = f"{name}-second"
     _, logs = build(Template().from_template(name).run_cmd("echo got:$(cat x):$A:$PWD"), second)
-    assert "got:x:1:/srv" in logs
+    assert "got:x:1:/srv/app" in logs
     assert api.call("DELETE", f"/templates/{second}")[0] == 204
 
 
