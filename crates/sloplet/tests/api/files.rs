@@ -66,6 +66,9 @@ fn a_folder_goes_through_as_an_archive() {
     let seen = server.ask("POST", "/sandboxes/my/exec", Some(json!({"command": look}))).expect(200).json();
     assert_eq!(seen["stdout"], "one\n750\nb/one\n", "{seen}");
     server.ask("GET", "/sandboxes/my/archive?path=/nowhere", None).expect_refusal(404);
+    // Refused as such, and not in the middle of an answer that seemed to go well.
+    server.ask("POST", "/sandboxes/my/files/chmod", Some(json!({"path": "/tmp/a", "mode": "0000"}))).expect(204);
+    server.ask("GET", "/sandboxes/my/archive?path=/tmp/a", None).expect_refusal(403);
     server
         .send(&server.key, "PUT", "/sandboxes/my/archive?path=/tmp/z", b"this is no archive".as_slice())
         .expect_refusal(400);
