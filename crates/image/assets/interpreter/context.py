@@ -244,11 +244,30 @@ class Context:
         client.context.setsockopt(zmq.RCVHWM, 0)
         client.start_channels(stdin=False, hb=False)
         self._client = client
-        await client.wait_for_ready(timeout=START_SECONDS)
+        await asyncio.wait_for(self._answers(manager, client), START_SECONDS)
         self._readers = [
             asyncio.create_task(self._read_outputs(client)),
             asyncio.create_task(self._read_replies(client)),
         ]
+
+    async def _answers(self, manager: AsyncKernelManager, client: AsyncKernelClient) -> None:
+        """Waits until the kernel takes requests and is heard: what it says before somebody listens is lost."""
+        client.kernel_info()
+        replied = asyncio.ensure_future(self._next(client.shell_channel))
+        heard = asyncio.ensure_future(self._next(client.iopub_channel))
+        try:
+            while True:
+                done, _ = await asyncio.wait({replied, heard}, timeout=0.2, return_when=asyncio.ALL_COMPLETED)
+                if len(done) == 2:
+                    return
+                if not await manager.is_alive():
+                    raise RuntimeError("it ended while it started")
+                if replied in done:
+                    client.kernel_info()
+        finally:
+            for waiting in (replied, heard):
+                waiting.cancel()
+            await asyncio.gather(replied, heard, return_exceptions=True)
 
     async def _stop_kernel(self) -> None:
         manager, client, folder = self._manager, self._client, self._folder

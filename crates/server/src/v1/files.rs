@@ -154,7 +154,7 @@ pub async fn read(
     let target = target(part.path, part.user)?;
     let reached = reach(&app, &access, &id).await?;
     let (entry, download) = reached.agent().read(target, part.offset, part.length).await?;
-    let mut response = binary("application/octet-stream", download, reached);
+    let mut response = binary("application/octet-stream", download, reached).await?;
     let length = entry.size.saturating_sub(part.offset).min(part.length.unwrap_or(u64::MAX));
     // Files of the kernel's have no size; nothing promises that they are empty.
     if entry.size > 0 {
@@ -163,19 +163,24 @@ pub async fn read(
     Ok(response)
 }
 
-fn binary(kind: &'static str, download: Download, reached: Reached) -> Response {
-    let chunks = stream::unfold(Some((download, reached)), |state| async move {
+/// The answer waits for the first bytes: until then a failure can still be told as one.
+async fn binary(kind: &'static str, mut download: Download, reached: Reached) -> Result<Response, ApiError> {
+    let first = download.chunk().await?;
+    let chunks = stream::unfold((first, Some((download, reached))), |(first, state)| async move {
+        if let Some(bytes) = first {
+            return Some((Ok(bytes), (None, state)));
+        }
         let (mut download, reached) = state?;
         match download.chunk().await {
-            Ok(Some(bytes)) => Some((Ok(bytes), Some((download, reached)))),
+            Ok(Some(bytes)) => Some((Ok(bytes), (None, Some((download, reached))))),
             Ok(None) => None,
-            Err(error) => Some((Err(error), None)),
+            Err(error) => Some((Err(error), (None, None))),
         }
     });
     let mut response = Body::from_stream(chunks).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    Ok(response)
 }
 
 /// Where to write.
@@ -421,10 +426,8 @@ pub async fn pack(
 ) -> Result<Response, ApiError> {
     let target = target(at.path, at.user)?;
     let reached = reach(&app, &access, &id).await?;
-    // An archive has no early answer: whether there is something to pack is asked first.
-    reached.agent().stat(target.clone()).await?;
     let download = reached.agent().pack(target).await?;
-    Ok(binary("application/x-tar", download, reached))
+    binary("application/x-tar", download, reached).await
 }
 
 /// Unpack a tar archive below a folder, which is made if missing.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use sloplet_image::Recipe;
 
 use super::Sloplet;
 
@@ -15,14 +16,14 @@ const CACHE: &str = "/var/cache/sloplet";
 
 /// A data folder with the image in it, built by root if it is not there yet. Not to be changed: see [`copy_to`].
 pub fn image(sloplet: &Sloplet, name: &str) -> PathBuf {
-    let data = Path::new(CACHE).join(format!("{name}-{:016x}", recipe()));
+    let data = Path::new(CACHE).join(format!("{name}-{:016x}", recipe(name)));
     fs::create_dir_all(&data).unwrap();
     let lock = fs::File::create(data.join("lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     let path = data.to_str().unwrap();
     let listed = sloplet.invoke(&["image", "ls", "--data", path]).finish().expect_code(0);
     if !listed.out().contains(&format!("{name}:latest")) {
-        let build = sloplet.invoke(&["image", "build", name, "--data", path]).within(Duration::from_secs(1200));
+        let build = sloplet.invoke(&["image", "build", name, "--data", path]).within(Duration::from_secs(1800));
         build.finish().expect_code(0);
     }
     data
@@ -37,30 +38,11 @@ pub fn copy_to(sloplet: &Sloplet, name: &str) {
 }
 
 /// Changes with the distribution and with what is done to it.
-fn recipe() -> u64 {
+fn recipe(name: &str) -> u64 {
     let mut hash = DefaultHasher::new();
     for list in ["/etc/os-release", "/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"] {
         fs::read_to_string(list).unwrap_or_default().hash(&mut hash);
     }
-    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../image");
-    let mut files: Vec<PathBuf> =
-        ["recipe.rs", "interpreter.rs", "distribution.rs"].map(|name| image.join("src").join(name)).to_vec();
-    below(&image.join("assets"), &mut files);
-    files.sort();
-    for file in files {
-        fs::read(&file).unwrap().hash(&mut hash);
-    }
+    Recipe::named(name).expect("a recipe").fingerprint().hash(&mut hash);
     hash.finish()
-}
-
-fn below(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        let is_folder = entry.file_type().unwrap().is_dir();
-        if is_folder && entry.file_name() != "tests" && entry.file_name() != "__pycache__" {
-            below(&entry.path(), files);
-        } else if !is_folder {
-            files.push(entry.path());
-        }
-    }
 }

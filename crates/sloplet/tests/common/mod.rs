@@ -19,9 +19,11 @@
 
 pub mod built;
 pub mod cgroups;
+pub mod http;
 pub mod invocation;
 pub mod leaks;
 pub mod served;
+pub mod server;
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -33,6 +35,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use cgroups::TestGroups;
 pub use invocation::{Ended, Invocation, Running};
+pub use server::Server;
 
 /// The ordinary user of the tests.
 pub const USER: &str = "sloplet-test";

@@ -1,6 +1,6 @@
 //! The spawner's loop.
 //!
-//! - [`making`]: from a plan to a sandbox. [`snapshots`]: saving what it has written.
+//! - `making`: from a plan to a sandbox. `snapshots`: saving what it has written.
 
 mod making;
 mod snapshots;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import shlex
 from typing import Any
@@ -47,7 +48,10 @@ class BashKernel(ChildKernel):
         line += f"__sloplet_status=$?\n{after}\necho $__sloplet_status >&{descriptor}\n"
         self._set_up, self._after = "", after
         await self.request(line.encode("utf-8", "replace"))
-        status = int(await self.answer())
+        # A mark that was late is no answer.
+        while b"mark" in (answer := await self.answer()):
+            pass
+        status = int(answer)
         if status == 0:
             return None
         if self.interrupted:
@@ -55,12 +59,22 @@ class BashKernel(ChildKernel):
         return {"ename": "ExitStatus", "evalue": str(status), "traceback": [f"exit status {status}"]}
 
     async def recover(self) -> bool:
-        """The rest of what was asked is still unread in the pipe or was dropped: a mark tells where that ends."""
-        mark = f"mark{next(self._marks)}"
-        await self.request(f"\n{self._after}\necho {mark} >&{self._answer_descriptor}\n".encode())
+        """The rest of what was asked was dropped, or is still unread: a mark tells where that ends.
+
+        A second interrupt can drop the mark, too, so that it is repeated.
+        """
+        while True:
+            mark = f"mark{next(self._marks)}."
+            await self.request(f"\n{self._after}\necho {mark} >&{self._answer_descriptor}\n".encode())
+            try:
+                await asyncio.wait_for(self._until(mark), 1.0)
+            except asyncio.TimeoutError:
+                continue
+            return True
+
+    async def _until(self, mark: str) -> None:
         while mark.encode() not in await self.answer():
             pass
-        return True
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ from typing import Any
 sys.modules["debugpy"] = None  # type: ignore[assignment]
 from ipykernel.kernelbase import Kernel  # noqa: E402
 
-STUBBORN_SECONDS = 3.0
+STUBBORN_SECONDS = 10.0
+READ_SIZE = 64 * 1024
+MAX_PIPE = 1024 * 1024
 INTERRUPTED = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
 
 
@@ -36,6 +38,8 @@ class ChildKernel(Kernel):
     implementation_version = "1"
     banner = ""
     language = "text"
+    # How long an interrupted program may take to answer before it is asked whether it still listens.
+    grace = 1.0
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -45,6 +49,7 @@ class ChildKernel(Kernel):
         self._answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._pipes: list[tuple[int, str, Any]] = []
         self._interrupted = asyncio.Event()
+        self._running = False
 
     def command(self, requests: int, answers: int) -> list[str]:
         """The program, which finds its requests and answers at these descriptors."""
@@ -55,8 +60,8 @@ class ChildKernel(Kernel):
         raise NotImplementedError
 
     async def recover(self) -> bool:
-        """Brings the program back to where it takes requests after an interrupt; False if that cannot be."""
-        raise NotImplementedError
+        """Brings a program that does not answer after an interrupt back to where it takes requests; False if it cannot."""
+        return False
 
     @property
     def interrupted(self) -> bool:
@@ -88,13 +93,14 @@ class ChildKernel(Kernel):
         """One execution, as the protocol of kernels wants it."""
         env_vars = self.get_parent("shell").get("metadata", {}).get("env_vars") or {}
         self._interrupted.clear()
+        self._running = True
         running = asyncio.ensure_future(self._run_started(code, env_vars))
         stopping = asyncio.ensure_future(self._interrupted.wait())
         try:
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 # The program has got the same signal and may end the code in its own way.
-                await asyncio.wait({running}, timeout=0.3)
+                await asyncio.wait({running}, timeout=self.grace)
             if running.done():
                 problem = running.result()
             else:
@@ -111,6 +117,7 @@ class ChildKernel(Kernel):
         finally:
             stopping.cancel()
         self.flush_pipes()
+        self._running = False
         reply = {"execution_count": self.execution_count, "user_expressions": {}, "payload": []}
         if problem is None:
             return {"status": "ok", **reply}
@@ -183,28 +190,30 @@ class ChildKernel(Kernel):
         self._pipes = []
 
     def flush_pipes(self) -> None:
-        """Everything that was printed until now."""
+        """Everything that was printed until now: what fits into a pipe, for something may go on printing."""
         for pipe in self._pipes:
-            while self._pass_on(pipe):
-                pass
+            for _ in range(MAX_PIPE // READ_SIZE + 1):
+                if not self._pass_on(pipe):
+                    break
 
     def _pass_on(self, pipe: tuple[int, str, Any]) -> bool:
         descriptor, name, decoder = pipe
         try:
-            data = os.read(descriptor, 65536)
+            data = os.read(descriptor, READ_SIZE)
         except BlockingIOError:
             return False
         if not data:
             asyncio.get_running_loop().remove_reader(descriptor)
             return False
         text = decoder.decode(data)
-        if text:
+        # What is printed between executions belongs to none of them.
+        if text and self._running:
             self.send_response(self.iopub_socket, "stream", {"name": name, "text": text})
         return True
 
     def _take_answer(self, descriptor: int, answers: asyncio.Queue[bytes | None]) -> None:
         try:
-            data = os.read(descriptor, 65536)
+            data = os.read(descriptor, READ_SIZE)
         except BlockingIOError:
             return
         answers.put_nowait(data or None)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from child_kernel import ChildKernel
+from child_kernel import STUBBORN_SECONDS, ChildKernel
 
 from ipykernel.kernelapp import IPKernelApp
 from traitlets import Bool
@@ -18,6 +18,8 @@ class NodeKernel(ChildKernel):
     """Sends code to the driver and passes its answers on, each a line of JSON."""
 
     language = "javascript"
+    # The driver answers an interrupt itself; one that does not is beyond help.
+    grace = STUBBORN_SECONDS
     typescript = Bool(False, help="Strip types before the code runs.").tag(config=True)
 
     def command(self, requests: int, answers: int) -> list[str]:
@@ -39,10 +41,6 @@ class NodeKernel(ChildKernel):
                 self.flush_pipes()
                 self.send_response(self.iopub_socket, "execute_result", content)
             return answer.get("error")
-
-    async def recover(self) -> bool:
-        """The driver answers an interrupt itself; one that does not is beyond help."""
-        return False
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ const { createRequire } = require('node:module')
 const { PassThrough } = require('node:stream')
 const fs = require('node:fs')
 const module_ = require('node:module')
+const net = require('node:net')
 const path = require('node:path')
 const readline = require('node:readline')
 const repl = require('node:repl')
@@ -23,7 +24,10 @@ globalThis.require = createRequire(path.join(process.cwd(), 'code.js'))
 // How the code that runs is ended from outside of it.
 let fail = null
 const late = (error) => process.stderr.write(`Uncaught ${util.inspect(error)}\n`)
-process.on('SIGINT', () => fail && fail(named('KeyboardInterrupt', 'the code was interrupted')))
+const interrupted = () => fail && fail(named('KeyboardInterrupt', 'the code was interrupted'))
+process.on('SIGINT', interrupted)
+shell.removeAllListeners('SIGINT')
+shell.on('SIGINT', interrupted)
 process.on('uncaughtException', late)
 process.on('unhandledRejection', late)
 // The REPL would print what is thrown in its domain into its own output.
@@ -77,7 +81,13 @@ function evaluate (code) {
       const broken = error && error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED'
       reject(broken ? named('KeyboardInterrupt', 'the code was interrupted') : error)
     }
-    shell.eval(code, shell.context, 'code.js', (error, value) => error ? fail(error) : resolve(value))
+    // The REPL watches for the signal while code holds the thread; a listener of ours would undo that.
+    process.removeListener('SIGINT', interrupted)
+    try {
+      shell.eval(code, shell.context, 'code.js', (error, value) => error ? fail(error) : resolve(value))
+    } finally {
+      process.on('SIGINT', interrupted)
+    }
   }).finally(() => { fail = null })
 }
 
@@ -105,6 +115,8 @@ function shown (value) {
 }
 
 function described (thrown) {
+  // Code that only lacks its end, as the REPL sees it.
+  if (thrown instanceof repl.Recoverable) thrown = thrown.err
   const isError = thrown !== null && typeof thrown === 'object' && 'stack' in thrown
   return {
     ename: isError ? String(thrown.name) : 'Error',
@@ -140,7 +152,8 @@ globalThis.display = (value) => {
   answer({ display: isBundle ? value : shown(value) || { 'text/plain': 'undefined' } })
 }
 
-const lines = readline.createInterface({ input: fs.createReadStream(null, { fd: requests }) })
+// A socket, not a file: an interrupt ends the reading of a file with an error.
+const lines = readline.createInterface({ input: new net.Socket({ fd: requests, readable: true, writable: false }) })
 let last = Promise.resolve()
 lines.on('line', (line) => { last = last.then(() => execute(JSON.parse(line))).then(answer) })
 lines.on('close', () => process.exit())

@@ -99,12 +99,17 @@ def scale(axis: Axis) -> str:
 
 def is_date(axis: Axis) -> bool:
     """Whether the numbers on this axis are days since the epoch."""
-    return isinstance(axis.get_converter() if hasattr(axis, "get_converter") else axis.converter, dates._SwitchableDateConverter)
+    return isinstance(converter(axis), dates._SwitchableDateConverter)
 
 
 def is_category(axis: Axis) -> bool:
     """Whether the numbers on this axis stand for names."""
-    return isinstance(axis.get_converter() if hasattr(axis, "get_converter") else axis.converter, StrCategoryConverter)
+    return isinstance(converter(axis), StrCategoryConverter)
+
+
+def converter(axis: Axis) -> Any:
+    """What turns a user's values into numbers; newer releases ask for it by a method."""
+    return axis.get_converter() if hasattr(axis, "get_converter") else axis.converter
 
 
 def place(axis: Axis, number: float) -> str | float:
@@ -130,9 +135,9 @@ def points(axes: Axes, artist: Any, data: Any, index: int) -> Chart:
 
 def is_data(axes: Axes, line: Line2D) -> bool:
     """Lines across the axes (`axhline`) are decoration."""
-    return line.get_transform().contains_branch(axes.transData) and len(line.get_xydata()) > 0 and not (
-        line.get_transform() in (axes.get_yaxis_transform(which="grid"), axes.get_xaxis_transform(which="grid"))
-    )
+    # By identity: transforms that happen to give the same numbers are equal.
+    across = (axes.get_yaxis_transform(which="grid"), axes.get_xaxis_transform(which="grid"))
+    return len(line.get_xydata()) > 0 and not any(line.get_transform() is transform for transform in across)
 
 
 def read_wedges(axes: Axes, wedges: list[Wedge]) -> list[Chart]:
@@ -221,7 +226,8 @@ class Box:
         self.medians: list[float] = []
         self.outliers: list[float] = []
         for line in lines:
-            x, y = (list(map(float, values)) for values in zip(*line.get_xydata())) if len(line.get_xydata()) else ([], [])
+            data = line.get_xydata()
+            x, y = [float(point[0]) for point in data], [float(point[1]) for point in data]
             across, along = (x, y) if self.upright else (y, x)
             if not across or abs((min(across) + max(across)) / 2 - self.centre) > 1e-9:
                 continue

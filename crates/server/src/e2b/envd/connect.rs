@@ -210,6 +210,10 @@ fn too_long() -> RpcError {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RpcError> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    // An array would be taken for the fields of a message in their order.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(RpcError::invalid("the message is not a JSON object"));
+    }
     serde_json::from_slice(bytes).map_err(|error| RpcError::invalid(format!("the message is not as expected: {error}")))
 }
 
@@ -324,6 +328,7 @@ mod tests {
         assert_eq!(read(b"\0\0\0").await, Err(Code::InvalidArgument));
         assert_eq!(read(b"\0\0\0\0\x07{\"a\"").await, Err(Code::InvalidArgument));
         assert_eq!(read(b"\0\0\0\0\x02{]").await, Err(Code::InvalidArgument));
+        assert_eq!(read(b"\0\0\0\0\x02[]").await, Err(Code::InvalidArgument));
         assert_eq!(read(b"\x01\0\0\0\x02{}").await, Err(Code::Unimplemented));
         assert_eq!(read(b"\x02\0\0\0\x02{}").await, Err(Code::InvalidArgument));
         assert_eq!(read(b"\0\xff\xff\xff\xff").await, Err(Code::ResourceExhausted));

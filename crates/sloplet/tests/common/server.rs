@@ -1,0 +1,161 @@
+//! A server of one test's own.
+
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::http::{self, Reply};
+use super::{Running, Sloplet};
+
+/// How long a start may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server. Dropping it kills it; [`Server::end`] lets it destroy its sandboxes first.
+pub struct Server {
+    running: Option<Running>,
+    /// Who started it: its commands find it by themselves.
+    pub sloplet: Sloplet,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+    /// A key of the scope `admin`.
+    pub key: String,
+}
+
+impl Server {
+    /// Starts one on a free port, with the data and run folders of `sloplet`.
+    pub fn start(sloplet: &Sloplet) -> Self {
+        Self::start_with(sloplet, &["--destroy-on-exit"])
+    }
+
+    /// The same with other options.
+    pub fn start_with(sloplet: &Sloplet, options: &[&str]) -> Self {
+        let words = [&["serve", "--listen", "127.0.0.1:0"], options].concat();
+        let mut running = sloplet.invoke(&words).within(Duration::from_secs(600)).start();
+        let started = Instant::now();
+        let info = loop {
+            let ended = sloplet.invoke(&["--no-autostart", "info", "--json"]).finish();
+            if ended.code == 0 {
+                break ended.json();
+            }
+            let runs = running.is_running();
+            assert!(runs && started.elapsed() < PATIENCE, "the server does not answer: {ended}");
+            thread::sleep(Duration::from_millis(20));
+        };
+        let address = info["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+        let mut server = Self { running: Some(running), sloplet: sloplet.clone(), address, key: String::new() };
+        server.key = server.new_key(&["test", "--scope", "admin"]);
+        server
+    }
+
+    /// Makes a key and returns its secret.
+    pub fn new_key(&self, words: &[&str]) -> String {
+        self.command(&[&["key", "create"], words].concat()).expect_code(0).word()
+    }
+
+    /// A command that finds this server.
+    pub fn command(&self, words: &[&str]) -> super::Ended {
+        self.invoke(words).finish()
+    }
+
+    /// The same, to be started.
+    pub fn invoke(&self, words: &[&str]) -> super::Invocation {
+        self.sloplet.invoke(&[&["--no-autostart"], words].concat())
+    }
+
+    /// A request with the server's key.
+    pub fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Reply {
+        self.ask_as(&self.key, method, path, body)
+    }
+
+    /// A request with a key.
+    pub fn ask_as(&self, key: &str, method: &str, path: &str, body: Option<Value>) -> Reply {
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        self.send(key, method, path, body.as_bytes())
+    }
+
+    /// A request with a key and any body.
+    pub fn send(&self, key: &str, method: &str, path: &str, body: &[u8]) -> Reply {
+        let mut request = self.head(key, method, path, &format!("Content-Length: {}\r\n", body.len())).into_bytes();
+        request.extend_from_slice(body);
+        http::exchange(&self.address, &request)
+    }
+
+    fn head(&self, key: &str, method: &str, path: &str, more: &str) -> String {
+        let Self { address, .. } = self;
+        format!("{method} /v1{path} HTTP/1.1\r\nHost: {address}\r\nX-API-KEY: {key}\r\nConnection: close\r\n{more}\r\n")
+    }
+
+    /// A request to read, with headers.
+    pub fn send_with(&self, path: &str, more: &str) -> Reply {
+        http::exchange(&self.address, self.head(&self.key, "GET", path, more).as_bytes())
+    }
+
+    /// Opens a stream of server-sent events; `more` are headers.
+    pub fn events(&self, path: &str, more: &str) -> Events {
+        let mut stream = http::connect(&self.address);
+        stream.write_all(self.head(&self.key, "GET", path, more).as_bytes()).unwrap();
+        let mut reader = BufReader::new(stream);
+        let (status, headers) = http::head(&mut reader);
+        Events { status, headers, reader, text: String::new() }
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> rustix::process::Pid {
+        self.running.as_ref().unwrap().pid()
+    }
+
+    /// Asks it to end and waits for that.
+    pub fn end(mut self) {
+        let running = self.running.take().unwrap();
+        running.signal(Signal::TERM);
+        let ended = running.finish();
+        assert_eq!(ended.code, 0, "{ended}");
+    }
+}
+
+/// A stream of server-sent events.
+pub struct Events {
+    pub status: u16,
+    pub headers: String,
+    reader: BufReader<TcpStream>,
+    text: String,
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub name: String,
+    pub id: String,
+    pub data: Value,
+}
+
+impl Events {
+    /// The next one; `None` at the end.
+    pub fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some((first, rest)) = self.text.split_once("\n\n") {
+                let (first, rest) = (first.to_owned(), rest.to_owned());
+                self.text = rest;
+                let field = |name: &str| {
+                    let line = first.lines().find_map(|line| line.strip_prefix(name));
+                    line.unwrap_or_default().trim_start_matches(':').trim().to_owned()
+                };
+                if first.starts_with(':') {
+                    continue; // says only that it is still there
+                }
+                let data = serde_json::from_str(&field("data")).unwrap_or(Value::Null);
+                return Some(Event { name: field("event"), id: field("id"), data });
+            }
+            self.text.push_str(&String::from_utf8_lossy(&http::chunk(&mut self.reader)?));
+        }
+    }
+
+    /// All that follow.
+    pub fn rest(mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.next()).collect()
+    }
+}
