@@ -135,7 +135,8 @@ fn sessions_are_listed_and_closed_and_survive_the_server() {
     };
     let key = server.key.clone();
     server.end();
-    let server = Server { key, ..Server::start(&sloplet) };
+    let mut server = Server::start(&sloplet);
+    server.key = key;
     let session = Session { server: &server, path };
     session.says("echo $STILL", 0, "here\n");
     let listed = server.ask("GET", "/sandboxes/my/sessions", None).expect(200).json();
