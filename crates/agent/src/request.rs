@@ -96,12 +96,10 @@ impl Server {
         if channel != Channel::Input as u8 {
             return Err(WireError::Malformed("channel"));
         }
-        let connection = self.connections.get_mut(&key.connection);
-        let Some(stream) = connection.and_then(|connection| connection.streams.get_mut(&key.stream)) else {
-            return Ok(());
-        };
+        let Some(connection) = self.connections.get_mut(&key.connection) else { return Ok(()) };
+        let Some(stream) = connection.streams.get_mut(&key.stream) else { return Ok(()) };
         stream.flow.receive(payload.len())?;
-        match &stream.body {
+        match &mut stream.body {
             Body::Process(id) => {
                 let id = *id;
                 if let Some(process) = self.processes.get_mut(&id) {
@@ -109,9 +107,14 @@ impl Server {
                 }
                 self.enqueue(Runnable::Process(id));
             }
-            Body::Job(_) => {
-                stream.flow.hold(payload);
-                self.enqueue(Runnable::Stream(key));
+            Body::Job(job) => {
+                let mut io = StreamIo { key, out: &mut connection.out, flow: &mut stream.flow };
+                let used = if io.input().is_empty() { job.take(payload) } else { 0 };
+                io.release(used);
+                if used < payload.len() {
+                    stream.flow.hold(&payload[used..]);
+                    self.enqueue(Runnable::Stream(key));
+                }
             }
         }
         Ok(())

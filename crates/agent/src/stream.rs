@@ -33,6 +33,11 @@ pub(crate) trait Job {
     /// Does one slice.
     fn step(&mut self, io: &mut StreamIo<'_>, context: &Context) -> Result<Step, Failure>;
 
+    /// Uses input as it comes, without its being held, and tells how much; the rest is held for a step.
+    fn take(&mut self, _input: &[u8]) -> usize {
+        0
+    }
+
     /// Its registered descriptor became ready; a step follows.
     fn ready(&mut self, _readiness: Readiness) {}
 }

@@ -31,6 +31,7 @@ const BASE_PACKAGES: &[&str] = &[
     "ca-certificates",
     "curl",
     "git",
+    "iproute2",
     "less",
     "openssh-client",
     "procps",

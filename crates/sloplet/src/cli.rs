@@ -140,7 +140,14 @@ pub enum Command {
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Let paused sandboxes go on.
+    /// Save the files of sandboxes and end their processes; 'resume' starts them afresh.
+    #[command(after_help = "Example:\n  sloplet stop my ; sloplet resume my")]
+    Stop {
+        /// Their names or ids.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Let paused or stopped sandboxes go on.
     Resume {
         /// Their names or ids.
         #[arg(required = true)]

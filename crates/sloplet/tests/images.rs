@@ -366,3 +366,38 @@ fn the_base_image_is_what_an_agent_expects() {
     let ended = run(&[], "test ! -e /opt/tiny");
     assert_eq!(ended.code, 0, "what was installed is there in the next run: {ended}");
 }
+
+#[test]
+fn the_interpreter_image_runs_code_in_kernels() {
+    if common::fast() {
+        return; // builds a distribution
+    }
+    let host = Host::shared();
+    let sloplet = host.root();
+    let data = common::built::image(&sloplet, "code-interpreter");
+    let image = sloplet_image::Store::open(&data).unwrap().resolve("code-interpreter").unwrap();
+    let (start, ready) = (image.config.start.unwrap(), image.config.ready.unwrap());
+    let script = format!(
+        "({start}) >/dev/null 2>&1 &
+         until {ready} 2>/dev/null; do sleep 0.1; done
+         run() {{ curl -sS http://127.0.0.1:49999/execute -d \"$1\"; }}
+         run '{{\"code\": \"import getpass, os; x = 41; (getpass.getuser(), os.getcwd())\"}}'
+         run '{{\"code\": \"x + 1\"}}'
+         run '{{\"code\": \"import matplotlib.pyplot as plt; plt.bar([1], [2]); plt.show()\"}}' | tr , '\\n' | grep -E 'iVBOR|chart'
+         run '{{\"code\": \"echo $((40 + 2))-bash\", \"language\": \"bash\"}}'
+         run '{{\"code\": \"console.log(await 42)\", \"language\": \"js\"}}'
+         run '{{\"code\": \"const a: number = 43; a\", \"language\": \"ts\"}}'
+         pkill -9 -f 'lib/sloplet/[i]nterpreter$'
+         until {ready} 2>/dev/null; do sleep 0.1; done
+         run '{{\"code\": \"x\"}}'"
+    );
+    let options = ["--image", "code-interpreter", "--data", text(&data), "--memory", "2G", "--timeout", "5m"];
+    let ended = sloplet.invoke(&[&["run"][..], &options, &["--", "bash", "-c", &script]].concat());
+    let ended = ended.within(Duration::from_secs(300)).finish().expect_code(0);
+    let out = ended.out();
+    for expected in
+        ["('user', '/home/user')", "\"42\"", "iVBOR", "\"bar\"", "42-bash\\n", "\"42\\n\"", "\"43\"", "NameError"]
+    {
+        assert!(out.contains(expected), "{expected} is missing: {ended}");
+    }
+}

@@ -214,7 +214,8 @@ impl Sandboxes {
         };
         let then = match then {
             OnTimeout::Destroy => Overdue::Destroy,
-            OnTimeout::Pause => Overdue::Freeze,
+            // Saving its files takes a server: the next one finds it paused.
+            OnTimeout::Pause | OnTimeout::Stop => Overdue::Freeze,
         };
         // A wall that cannot do that leaves it to the registry.
         let _ = live.sandbox.machine().set_deadline(deadline, then).await;

@@ -50,6 +50,7 @@ fn look(sandboxes: &Sandboxes) -> Duration {
 enum Action {
     Destroy,
     Pause,
+    Stop,
     Forget,
 }
 
@@ -72,6 +73,7 @@ fn due(record: &Record, slot: &Slot) -> Due {
         let action = match record.request.on_timeout {
             OnTimeout::Destroy => Action::Destroy,
             OnTimeout::Pause => Action::Pause,
+            OnTimeout::Stop => Action::Stop,
         };
         return Due::Now(action);
     }
@@ -85,6 +87,13 @@ fn due(record: &Record, slot: &Slot) -> Due {
 }
 
 async fn carry_out(sandboxes: &Sandboxes, slot: &Arc<Slot>, action: Action) {
+    if action == Action::Stop {
+        let record = slot.record();
+        return match sandboxes.stop(&record.owner, &record.id).await {
+            Ok(_) => tracing::info!(sandbox = record.id, "time is over: stopped"),
+            Err(error) => tracing::error!(%error, sandbox = record.id, "cannot stop a sandbox whose time is over"),
+        };
+    }
     let _changing = slot.changing.lock().await;
     // Its time may have been extended meanwhile.
     let record = slot.record();
@@ -94,6 +103,7 @@ async fn carry_out(sandboxes: &Sandboxes, slot: &Arc<Slot>, action: Action) {
     let result = match action {
         Action::Destroy | Action::Forget => sandboxes.end(slot).await,
         Action::Pause => sandboxes.freeze(slot).await.map(|_| ()),
+        Action::Stop => Ok(()),
     };
     match result {
         Ok(()) if action == Action::Forget => {}

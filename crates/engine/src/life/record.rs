@@ -48,6 +48,8 @@ pub enum OnTimeout {
     Destroy,
     /// It is paused and can be resumed.
     Pause,
+    /// It is stopped: its files are kept, its processes are not.
+    Stop,
 }
 
 /// A volume shown inside.

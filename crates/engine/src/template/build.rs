@@ -44,6 +44,9 @@ const SAID: usize = 5;
 const BASE: &str = "base";
 const FINALIZE: &str = "finalize";
 
+/// What E2B says of a user that does not exist.
+const NO_USER: &str = "invalid username";
+
 /// Signals.
 const TERMINATE: i32 = 15;
 const KILL: i32 = 9;
@@ -63,6 +66,7 @@ pub(super) async fn run(templates: Templates, build: Build, recipe: Recipe, runn
         running: &running,
         sandbox: None,
         step: BASE.to_owned(),
+        root: "root".to_owned(),
         user: provision::USER.to_owned(),
         workdir: provision::HOME.to_owned(),
         env: BTreeMap::new(),
@@ -106,6 +110,8 @@ struct Work<'a> {
     running: &'a Running,
     sandbox: Option<String>,
     step: String,
+    /// Who prepares things. Where a sandbox knows one user only, that one.
+    root: String,
     user: String,
     workdir: String,
     /// All variables that are known, to be used in values of others.
@@ -154,10 +160,15 @@ impl Work<'_> {
         };
         let record = self.templates.0.sandboxes.create(BUILDER, request, &Quota::default()).await.map_err(text)?;
         self.sandbox = Some(record.id);
+        if self.run(&self.root, "/", &["/bin/sh", "-c", "exit 0"]).await.is_err_and(|why| why.contains(NO_USER)) {
+            self.say(Level::Warn, "this host's sandboxes have one user only: nothing can be done as root");
+            self.root.clone_from(&self.user);
+            return Ok(());
+        }
         if is_template {
             return Ok(());
         }
-        let ended = self.run("root", "/", &["/bin/sh", "-c", provision::SCRIPT]).await?;
+        let ended = self.run(&self.root, "/", &["/bin/sh", "-c", provision::SCRIPT]).await?;
         expect_success(&ended, "prepare the image: it needs a shell and a user")
     }
 
@@ -184,14 +195,18 @@ impl Work<'_> {
             Step::Copy { source, target, user, mode, files } => {
                 let owner = user.as_deref().unwrap_or(&self.user);
                 // Without a group, the user's own one is meant.
-                let owner = if owner.contains(':') { owner.to_owned() } else { format!("{owner}:") };
+                let owner = match owner {
+                    _ if self.root == self.user => String::new(),
+                    owner if owner.contains(':') => owner.to_owned(),
+                    owner => format!("{owner}:"),
+                };
                 let target = absolute(&self.workdir, target);
-                let folder = format!("/.sloplet-copy-{}", new_id());
+                let folder = format!("/tmp/.sloplet-copy-{}", new_id());
                 let archive = self.templates.0.uploads.path(&self.build.owner, files);
-                copy::unpack(self.reach().await?.agent(), &archive, &folder).await?;
+                copy::unpack(self.reach().await?.agent(), &archive, &folder, &self.root).await?;
                 let mode = mode.as_deref().unwrap_or_default();
                 let argv = ["/bin/sh", "-c", copy::SCRIPT, "copy", &folder, source, &target, &owner, mode];
-                let ended = self.run("root", "/", &argv).await?;
+                let ended = self.run(&self.root, "/", &argv).await?;
                 expect_success(&ended, &format!("copy '{source}' to '{target}'"))
             }
             Step::Env(pairs) => {
@@ -215,9 +230,9 @@ impl Work<'_> {
             }
             Step::Workdir(path) => {
                 let path = absolute(&self.workdir, path);
-                let script = r#"[ -d "$1" ] || { mkdir -p "$1" && chown "$2:" "$1"; }"#;
+                let script = r#"[ -d "$1" ] || { mkdir -p "$1" && { [ "$(id -un)" = "$2" ] || chown "$2:" "$1"; }; }"#;
                 let user = self.user.split(':').next().unwrap_or_default().to_owned();
-                let ended = self.run("root", "/", &["/bin/sh", "-c", script, "workdir", &path, &user]).await?;
+                let ended = self.run(&self.root, "/", &["/bin/sh", "-c", script, "workdir", &path, &user]).await?;
                 expect_success(&ended, &format!("set the working directory '{path}'"))?;
                 self.workdir = path;
                 Ok(())
@@ -413,7 +428,7 @@ fn describe(exit: &Exit) -> String {
 fn no_user(error: &ClientError, user: &str) -> String {
     match error.failure() {
         Some(failure) if failure.message.starts_with("no user") => {
-            format!("command failed: unauthenticated: invalid username: '{user}'")
+            format!("command failed: unauthenticated: {NO_USER}: '{user}'")
         }
         _ => format!("command failed: {error}"),
     }

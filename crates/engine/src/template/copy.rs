@@ -64,11 +64,11 @@ done
 "#;
 
 /// Unpacks an uploaded archive, compressed or not, below a folder inside.
-pub(super) async fn unpack(agent: &Agent, archive: &Path, folder: &str) -> Result<(), String> {
+pub(super) async fn unpack(agent: &Agent, archive: &Path, folder: &str, user: &str) -> Result<(), String> {
     let file = File::open(archive).map_err(|_| "its files were not uploaded".to_owned())?;
     let (sender, mut receiver) = mpsc::channel(4);
     let reading = tokio::task::spawn_blocking(move || read(file, &sender));
-    let target = Target { path: folder.as_bytes().to_vec().into(), user: Some("root".into()), privileged: false };
+    let target = Target { path: folder.as_bytes().to_vec().into(), user: Some(user.to_owned()), privileged: false };
     let mut upload = agent.unpack(target).await.map_err(|error| error.to_string())?;
     while let Some(piece) = receiver.recv().await {
         upload.write(piece).await.map_err(|error| format!("cannot unpack its files: {error}"))?;

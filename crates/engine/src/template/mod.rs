@@ -23,6 +23,6 @@ mod uploads;
 
 pub use record::{Build, Level, LogEntry, Reason, Resources, Status, Template};
 pub use registry::{NewBuild, Recipe, Source, Templates};
-pub use resolve::Origin;
+pub use resolve::{Origin, is_private};
 pub use step::{Step, StepRequest};
 pub use uploads::{Incoming, UploadError, Uploads};

@@ -28,7 +28,7 @@ impl Resources {
         }
         if let Some(memory) = self.memory_mib {
             limits.memory = ByteSize::mib(memory);
-            // What is written lives in memory unless it cannot: a disk that outgrows a small memory is asked for, not made.
+            // What is written lives in memory unless it cannot: a larger disk must be asked for.
             limits.disk = limits.disk.min(ByteSize::mib(memory / 2));
         }
         if let Some(disk) = self.disk_mib {

@@ -129,6 +129,10 @@ impl Templates {
                 let message = "the server was restarted during the build: build again".to_owned();
                 build.fail(Reason { message, step: None, entries: Vec::new() });
                 templates.0.builds.put(&build)?;
+                // It may have ended between its image and the news of it.
+                if let Err(error) = templates.0.remove_image(&build) {
+                    tracing::warn!(%error, build = build.id, "cannot remove the image of an unfinished build");
+                }
             }
         }
         templates.clean_up();

@@ -22,8 +22,13 @@ pub struct Origin {
     pub resources: Resources,
 }
 
-/// Images that belong to somebody: never found by their own names.
+/// How the names of images that belong to somebody begin.
 const PRIVATE: [&str; 4] = [IMAGES, "snapshot-", "saved-", "fork-"];
+
+/// Whether an image belongs to somebody: it is found by the name of a template or snapshot of theirs, never by its own.
+pub fn is_private(image: &str) -> bool {
+    PRIVATE.iter().any(|prefix| image.starts_with(prefix))
+}
 
 /// What E2B calls its ready-made images, and what ours are called.
 const READY_MADE: [(&str, &str); 6] = [
@@ -111,7 +116,7 @@ fn snapshot_origin(snapshot: &Snapshot) -> Origin {
 
 /// Whether there is an image of that name that anybody may use. A path, which the store would import, is not a name.
 fn is_stored(images: &Store, name: &str) -> Result<bool, LifeError> {
-    if name.is_empty() || name.starts_with(['/', '.', '~']) || PRIVATE.iter().any(|prefix| name.starts_with(prefix)) {
+    if name.is_empty() || name.starts_with(['/', '.', '~']) || is_private(name) {
         return Ok(false);
     }
     if name.contains('/') {

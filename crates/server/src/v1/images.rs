@@ -8,6 +8,7 @@ use axum::extract::State as AppState;
 use axum::http::StatusCode;
 use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
+use sloplet_engine::template::is_private;
 use tokio_util::io::{StreamReader, SyncIoBridge};
 use utoipa::{IntoParams, ToSchema};
 
@@ -42,11 +43,6 @@ impl From<sloplet_image::Image> for Image {
             created: image.created,
         }
     }
-}
-
-/// Whether an image is the files of somebody's sandbox: it belongs to one key, and is not listed here.
-pub fn is_private(name: &str) -> bool {
-    ["snapshot-", "saved-", "fork-"].iter().any(|start| name.starts_with(start))
 }
 
 /// List images. `host` is not among them: it is always there.

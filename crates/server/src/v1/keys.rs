@@ -66,7 +66,7 @@ pub struct NewKey {
     /// What it allows.
     scope: Scope,
     /// Sandboxes that it may have at once.
-    #[schema(minimum = 0)]
+    #[schema(minimum = 0, maximum = 1_000_000)]
     max_sandboxes: Option<u64>,
     /// Memory that they may have together.
     #[schema(example = "8GiB", pattern = "^[1-9][0-9]{0,5}[KMGT]iB$")]
@@ -86,6 +86,9 @@ pub async fn create(
     access.require(Scope::Admin)?;
     if body.label.chars().count() > LABEL {
         return Err(ApiError::bad_request(format!("label: at most {LABEL} characters")));
+    }
+    if body.max_sandboxes.is_some_and(|most| most > 1_000_000) {
+        return Err(ApiError::bad_request("max_sandboxes: 0 to 1000000"));
     }
     if body.requests_per_minute.is_some_and(|rate| !(1..=1_000_000).contains(&rate)) {
         return Err(ApiError::bad_request("requests_per_minute: 1 to 1000000"));

@@ -1,4 +1,4 @@
-//! Pause, resume, snapshot, fork; what a sandbox uses and what its wall enforces.
+//! Pause, stop, resume, snapshot, fork; what a sandbox uses and what its wall enforces.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,19 @@ pub async fn pause(
     Ok(Json(Sandbox::of(app.sandboxes().pause(&access.owner, &record.id).await?, &access)))
 }
 
-/// Go on where a pause stopped.
+/// Save a sandbox's files and end its processes; resuming starts it afresh on them.
+#[utoipa::path(post, path = "/sandboxes/{id}/stop", tag = "sandboxes",
+    params(("id" = String, Path, description = "Its id or name")), responses((status = 200, body = Sandbox)))]
+pub async fn stop(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let record = find(&app, &access, &id)?;
+    Ok(Json(Sandbox::of(app.sandboxes().stop(&access.owner, &record.id).await?, &access)))
+}
+
+/// Go on where a pause or a stop left off.
 #[utoipa::path(post, path = "/sandboxes/{id}/resume", tag = "sandboxes",
     params(("id" = String, Path, description = "Its id or name")), responses((status = 200, body = Sandbox)))]
 pub async fn resume(

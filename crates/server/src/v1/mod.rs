@@ -50,6 +50,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::remove, sandboxes::change))
         .routes(routes!(lifecycle::pause))
+        .routes(routes!(lifecycle::stop))
         .routes(routes!(lifecycle::resume))
         .routes(routes!(lifecycle::snapshot))
         .routes(routes!(lifecycle::fork))

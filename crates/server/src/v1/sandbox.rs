@@ -107,6 +107,8 @@ pub enum WhenOver {
     Destroy,
     /// It is paused.
     Pause,
+    /// It is stopped: its files are kept, its processes are not.
+    Stop,
 }
 
 /// A host file or folder shown inside.

@@ -8,11 +8,11 @@ use sloplet_engine::life::{Filter, NewSandbox, Record, State};
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{OptionalPayload, Params, Payload, Segments, said};
-use super::images::is_private;
 use super::sandbox::{CreateSandbox, Sandbox, life};
 use crate::app::App;
 use crate::auth::{Access, Scope};
 use crate::error::ApiError;
+use sloplet_engine::template::is_private;
 
 /// Sandboxes in one answer, unless that is said.
 const USUAL_PAGE: usize = 100;
@@ -49,7 +49,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// A snapshot of the owner's goes by its own name. Paths of the host are for those who may mount them anyway.
+/// A snapshot or template of the owner's goes by its own name. Paths of the host are for those who may mount them anyway.
 fn choose_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<(), ApiError> {
     let image = request.spec.image.clone();
     if let Ok(snapshot) = app.sandboxes().get_snapshot(&access.owner, &image) {
@@ -57,6 +57,13 @@ fn choose_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<
         return Ok(());
     }
     if image == "host" {
+        return Ok(());
+    }
+    if let Ok(origin) = app.templates().resolve(&access.owner, &image)
+        && origin.template.is_some()
+    {
+        request.spec.image = origin.image;
+        request.template = Some(image);
         return Ok(());
     }
     let unknown = || ApiError::not_found(format!("there is no image '{}': see /v1/images", image.escape_default()));

@@ -64,6 +64,7 @@ async fn with_server(server: Server, command: Command) -> anyhow::Result<u8> {
             port::run(&server, &name, port, timeout, forward, json).await
         }
         Command::Pause { names } => pause::run(&server, "pause", &names).await,
+        Command::Stop { names } => pause::run(&server, "stop", &names).await,
         Command::Resume { names } => pause::run(&server, "resume", &names).await,
         Command::Snapshot(options) => snapshot::run(&server, options).await,
         Command::Fork { name, count, new_name, json } => fork::run(&server, &name, count, new_name, json).await,

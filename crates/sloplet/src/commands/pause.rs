@@ -1,4 +1,4 @@
-//! `sloplet pause` and `sloplet resume`
+//! `sloplet pause`, `sloplet stop` and `sloplet resume`
 
 use hyper::Method;
 

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use sloplet_image::Recipe;
 
 use super::Sloplet;
 
@@ -22,7 +23,7 @@ pub fn image(sloplet: &Sloplet, name: &str) -> PathBuf {
     let path = data.to_str().unwrap();
     let listed = sloplet.invoke(&["image", "ls", "--data", path]).finish().expect_code(0);
     if !listed.out().contains(&format!("{name}:latest")) {
-        let build = sloplet.invoke(&["image", "build", name, "--data", path]).within(Duration::from_secs(1200));
+        let build = sloplet.invoke(&["image", "build", name, "--data", path]).within(Duration::from_secs(1800));
         build.finish().expect_code(0);
     }
     data
@@ -42,27 +43,6 @@ fn recipe(name: &str) -> u64 {
     for list in ["/etc/os-release", "/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"] {
         fs::read_to_string(list).unwrap_or_default().hash(&mut hash);
     }
-    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../image");
-    let mut files = vec![image.join("src/recipe.rs"), image.join("src/distribution.rs")];
-    if name != "base" {
-        files.push(image.join("src/interpreter.rs"));
-        below(&image.join("assets"), &mut files);
-    }
-    files.sort();
-    for file in files {
-        fs::read(&file).unwrap().hash(&mut hash);
-    }
+    Recipe::named(name).expect("a recipe").fingerprint().hash(&mut hash);
     hash.finish()
-}
-
-fn below(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        let is_folder = entry.file_type().unwrap().is_dir();
-        if is_folder && entry.file_name() != "tests" && entry.file_name() != "__pycache__" {
-            below(&entry.path(), files);
-        } else if !is_folder {
-            files.push(entry.path());
-        }
-    }
 }

@@ -22,7 +22,6 @@ pub mod cgroups;
 pub mod http;
 pub mod invocation;
 pub mod leaks;
-pub mod served;
 pub mod server;
 
 use std::fs::{self, File, Permissions};

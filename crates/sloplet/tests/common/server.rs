@@ -109,6 +109,26 @@ impl Server {
         self.running.as_ref().unwrap().pid()
     }
 
+    /// `sloplet <words> --json` against it; must succeed.
+    #[track_caller]
+    pub fn json(&self, words: &[&str]) -> Value {
+        self.command(&[words, &["--json"]].concat()).expect_code(0).json()
+    }
+
+    /// Kills it, without a chance to clean up.
+    pub fn kill(mut self) {
+        let running = self.running.take().unwrap();
+        running.signal(Signal::KILL);
+        let _ = running.finish();
+    }
+
+    /// Removes all its sandboxes and asks it to end.
+    #[track_caller]
+    pub fn end_with_its_sandboxes(self) {
+        self.command(&["rm", "--all"]).expect_code(0);
+        self.end();
+    }
+
     /// Asks it to end and waits for that.
     pub fn end(mut self) {
         let running = self.running.take().unwrap();

@@ -7,8 +7,7 @@ use std::process::Command;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::common::served::Served;
-use crate::common::{Host, built, fast};
+use crate::common::{Host, Server, built, fast};
 
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2b")
@@ -60,8 +59,8 @@ fn run(image: &str, mut client: Command) {
     let host = Host::shared();
     let sloplet = host.root();
     built::copy_to(&sloplet, image);
-    let served = Served::start(&sloplet, &[]);
-    let (url, key) = (served.url(), served.key(&[]));
+    let served = Server::start_with(&sloplet, &[]);
+    let (url, key) = (format!("http://{}", served.address), served.key.clone());
     client
         .env("E2B_API_URL", &url)
         .env("E2B_SANDBOX_URL", &url)
@@ -71,7 +70,7 @@ fn run(image: &str, mut client: Command) {
     let output = client.output().unwrap();
     let said = [String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)].concat();
     println!("{said}");
-    served.end();
+    served.end_with_its_sandboxes();
     assert!(output.status.success(), "the client's tests failed, see above");
 }
 

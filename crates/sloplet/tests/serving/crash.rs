@@ -4,28 +4,29 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::served::{Served, assert_nothing_left};
-use crate::common::{Host, Sloplet, rounds};
+use crate::common::{Host, Server, Sloplet, rounds};
 
 /// Starts a process that goes on counting, and tells its pid. Slowly: there are a hundred of them.
 const COUNTER: &str = "(i=0; while sleep 2; do i=$((i+1)); echo $i > count; done) >/dev/null 2>&1 & echo $!";
 
-fn ids(served: &Served) -> BTreeMap<String, String> {
+fn ids(served: &Server) -> BTreeMap<String, String> {
     let list = served.json(&["ls"]);
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     list.as_array().unwrap().iter().map(|one| (text(&one["id"]), text(&one["state"]))).collect()
 }
 
-fn make(served: &Served, count: usize) -> BTreeMap<String, String> {
+fn make(served: &Server, count: usize) -> BTreeMap<String, String> {
     // Several at a time, as clients do.
     thread::scope(|scope| {
         let makers: Vec<_> = (0..4)
             .map(|maker| {
                 scope.spawn(move || {
                     let mine = (maker..count).step_by(4).map(|_| {
-                        let id =
-                            served.call(&["create", "--memory", "64MiB", "--timeout", "never"]).expect_code(0).word();
-                        let pid = served.call(&["exec", &id, "--", "sh", "-c", COUNTER]).expect_code(0).word();
+                        let id = served
+                            .command(&["create", "--memory", "64MiB", "--timeout", "never"])
+                            .expect_code(0)
+                            .word();
+                        let pid = served.command(&["exec", &id, "--", "sh", "-c", COUNTER]).expect_code(0).word();
                         (id, pid)
                     });
                     mine.collect::<Vec<_>>()
@@ -37,18 +38,18 @@ fn make(served: &Served, count: usize) -> BTreeMap<String, String> {
 }
 
 fn survive(sloplet: &Sloplet, count: usize) {
-    let served = Served::start(sloplet, &[]);
+    let served = Server::start_with(sloplet, &[]);
     let counters = make(&served, count);
     let paused: Vec<&String> = counters.keys().step_by(10).collect();
     for id in &paused {
-        served.call(&["pause", id]).expect_code(0);
+        served.command(&["pause", id]).expect_code(0);
     }
     // Half-made ones, and a snapshot under way, at the moment of the kill.
     let busy = counters.keys().nth(1).unwrap();
     let half_made: Vec<_> = (0..4)
         .map(|number| match number {
-            0 => served.sloplet.invoke(&["--no-autostart", "snapshot", busy]).start(),
-            _ => served.sloplet.invoke(&["--no-autostart", "create", "--timeout", "never"]).start(),
+            0 => served.invoke(&["snapshot", busy]).start(),
+            _ => served.invoke(&["create", "--timeout", "never"]).start(),
         })
         .collect();
     thread::sleep(Duration::from_millis(15));
@@ -57,32 +58,32 @@ fn survive(sloplet: &Sloplet, count: usize) {
         let _ = one.finish();
     }
     let restarted = Instant::now();
-    let served = Served::start(sloplet, &[]);
+    let served = Server::start_with(sloplet, &[]);
     let all = ids(&served);
     let first = counters.keys().nth(1).unwrap();
-    served.call(&["exec", first, "--", "true"]).expect_code(0);
+    served.command(&["exec", first, "--", "true"]).expect_code(0);
     assert!(restarted.elapsed() < Duration::from_secs(20), "it took {:?}", restarted.elapsed());
     for (id, pid) in &counters {
         let state = all.get(id).unwrap_or_else(|| panic!("sandbox {id} is lost; there are {all:?}"));
         if paused.contains(&id) {
             assert_eq!(state, "paused");
-            served.call(&["resume", id]).expect_code(0);
+            served.command(&["resume", id]).expect_code(0);
         } else {
             assert_eq!(state, "running");
         }
         // The same process is still there.
-        served.call(&["exec", id, "--", "sh", "-c", &format!("kill -0 {pid}")]).expect_code(0);
+        served.command(&["exec", id, "--", "sh", "-c", &format!("kill -0 {pid}")]).expect_code(0);
     }
     // And goes on, also where it was frozen.
     for id in [first, paused[0]] {
         let script = "before=$(cat count); for i in $(seq 100); do sleep 0.1; [ \"$(cat count)\" = \"$before\" ] || exit 0; done; exit 1";
-        served.call(&["exec", id, "--", "sh", "-c", script]).expect_code(0);
+        served.command(&["exec", id, "--", "sh", "-c", script]).expect_code(0);
     }
     // What is neither was finished before the kill, and works.
     for id in all.keys().filter(|id| !counters.contains_key(*id)) {
-        served.call(&["exec", id, "--", "true"]).expect_code(0);
+        served.command(&["exec", id, "--", "true"]).expect_code(0);
     }
-    served.end();
+    served.end_with_its_sandboxes();
 }
 
 #[test]
@@ -91,7 +92,7 @@ fn sandboxes_outlive_a_killed_server_with_their_processes() {
     let leaks = host.leaks();
     survive(&host.root(), rounds(100, 10));
     survive(&host.user(), 10);
-    assert_nothing_left(&leaks);
+    leaks.assert_none_new_after_a_server();
 }
 
 #[test]
@@ -99,29 +100,27 @@ fn sandboxes_outlive_a_server_that_was_asked_to_end_unless_that_is_not_wanted() 
     let host = Host::shared();
     let leaks = host.leaks();
     let sloplet = host.root();
-    let served = Served::start(&sloplet, &[]);
-    let id = served.call(&["create"]).expect_code(0).word();
-    served.running.signal(rustix::process::Signal::TERM);
-    served.running.finish().expect_code(0);
-    let served = Served::start(&sloplet, &["--destroy-on-exit"]);
-    served.call(&["exec", &id, "--", "true"]).expect_code(0);
-    served.running.signal(rustix::process::Signal::TERM);
-    served.running.finish().expect_code(0);
-    let served = Served::start(&sloplet, &[]);
-    assert_eq!(ids(&served), BTreeMap::new());
+    let served = Server::start_with(&sloplet, &[]);
+    let id = served.command(&["create"]).expect_code(0).word();
     served.end();
-    assert_nothing_left(&leaks);
+    let served = Server::start_with(&sloplet, &["--destroy-on-exit"]);
+    served.command(&["exec", &id, "--", "true"]).expect_code(0);
+    served.end();
+    let served = Server::start_with(&sloplet, &[]);
+    assert_eq!(ids(&served), BTreeMap::new());
+    served.end_with_its_sandboxes();
+    leaks.assert_none_new_after_a_server();
 }
 
 #[test]
 fn a_second_server_for_the_same_data_is_refused() {
     let host = Host::shared();
     let sloplet = host.root();
-    let served = Served::start(&sloplet, &[]);
+    let served = Server::start_with(&sloplet, &[]);
     let ended = sloplet.invoke(&["serve", "--listen", "127.0.0.1:0"]).finish();
     ended.expect_code(125).expect_said("in use by another server");
-    served.call(&["ls"]).expect_code(0);
-    served.end();
+    served.command(&["ls"]).expect_code(0);
+    served.end_with_its_sandboxes();
 }
 
 #[test]

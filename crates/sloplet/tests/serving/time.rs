@@ -3,17 +3,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::Host;
-use crate::common::served::{Served, assert_nothing_left};
+use crate::common::{Host, Server};
 
-fn state(served: &Served, id: &str) -> Option<String> {
+fn state(served: &Server, id: &str) -> Option<String> {
     let list = served.json(&["ls"]);
     let found = list.as_array().unwrap().iter().find(|one| one["id"] == id)?;
     Some(found["state"].as_str().unwrap().to_owned())
 }
 
 #[track_caller]
-fn wait_for(served: &Served, id: &str, wanted: Option<&str>) {
+fn wait_for(served: &Server, id: &str, wanted: Option<&str>) {
     let started = Instant::now();
     loop {
         let now = state(served, id);
@@ -29,26 +28,26 @@ fn wait_for(served: &Served, id: &str, wanted: Option<&str>) {
 fn time_ends_a_sandbox_or_pauses_it_and_can_be_extended() {
     let host = Host::shared();
     let leaks = host.leaks();
-    let served = Served::start(&host.root(), &[]);
-    let make = |options: &[&str]| served.call(&[&["create"], options].concat()).expect_code(0).word();
+    let served = Server::start_with(&host.root(), &[]);
+    let make = |options: &[&str]| served.command(&[&["create"], options].concat()).expect_code(0).word();
     let short = make(&["--timeout", "2s"]);
     let pausing = make(&["--timeout", "2s", "--pause-on-timeout"]);
     let extended = make(&["--timeout", "2s"]);
     let idle = make(&["--idle-timeout", "1s", "--auto-resume"]);
-    served.call(&["timeout", &extended, "1h"]).expect_code(0);
-    served.call(&["exec", &pausing, "--", "sh", "-c", "echo kept > file"]).expect_code(0);
+    served.command(&["timeout", &extended, "1h"]).expect_code(0);
+    served.command(&["exec", &pausing, "--", "sh", "-c", "echo kept > file"]).expect_code(0);
     wait_for(&served, &short, None);
     wait_for(&served, &pausing, Some("paused"));
     wait_for(&served, &idle, Some("paused"));
     assert_eq!(state(&served, &extended).as_deref(), Some("running"));
-    served.call(&["exec", &pausing, "--", "true"]).expect_code(125).expect_said("paused");
-    served.call(&["resume", &pausing]).expect_code(0);
-    let kept = served.call(&["exec", &pausing, "--", "cat", "file"]).expect_code(0);
+    served.command(&["exec", &pausing, "--", "true"]).expect_code(125).expect_said("paused");
+    served.command(&["resume", &pausing]).expect_code(0);
+    let kept = served.command(&["exec", &pausing, "--", "cat", "file"]).expect_code(0);
     assert_eq!(kept.word(), "kept");
     // Traffic wakes this one.
-    served.call(&["exec", &idle, "--", "true"]).expect_code(0);
-    served.end();
-    assert_nothing_left(&leaks);
+    served.command(&["exec", &idle, "--", "true"]).expect_code(0);
+    served.end_with_its_sandboxes();
+    leaks.assert_none_new_after_a_server();
 }
 
 #[test]
@@ -56,19 +55,19 @@ fn time_goes_on_while_there_is_no_server() {
     let host = Host::shared();
     let leaks = host.leaks();
     let sloplet = host.root();
-    let served = Served::start(&sloplet, &[]);
-    let make = |options: &[&str]| served.call(&[&["create"], options].concat()).expect_code(0).word();
+    let served = Server::start_with(&sloplet, &[]);
+    let make = |options: &[&str]| served.command(&[&["create"], options].concat()).expect_code(0).word();
     let short = make(&["--timeout", "3s"]);
     let pausing = make(&["--timeout", "3s", "--pause-on-timeout"]);
     let long = make(&["--timeout", "1h"]);
     served.kill();
     thread::sleep(Duration::from_secs(7));
-    let served = Served::start(&sloplet, &[]);
+    let served = Server::start_with(&sloplet, &[]);
     assert_eq!(state(&served, &short), None);
     assert_eq!(state(&served, &pausing).as_deref(), Some("paused"));
     assert_eq!(state(&served, &long).as_deref(), Some("running"));
-    served.call(&["resume", &pausing]).expect_code(0);
-    served.call(&["exec", &pausing, "--", "true"]).expect_code(0);
-    served.end();
-    assert_nothing_left(&leaks);
+    served.command(&["resume", &pausing]).expect_code(0);
+    served.command(&["exec", &pausing, "--", "true"]).expect_code(0);
+    served.end_with_its_sandboxes();
+    leaks.assert_none_new_after_a_server();
 }

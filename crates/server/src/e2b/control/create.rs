@@ -89,10 +89,6 @@ async fn create(
         return Err(ApiError::bad_request("workload identity ('iam') is not available on this server"));
     }
     let auto_resume = asked.auto_resume.is_some_and(|auto| auto.enabled);
-    if asked.auto_pause == Some(true) && asked.auto_pause_memory == Some(false) {
-        // Never a silent downgrade.
-        return Err(ApiError::bad_request("autoPauseMemory: false is not available: processes are kept, too"));
-    }
     let origin = app.templates().resolve(&access.owner, asked.template_id.as_deref().unwrap_or_default())?;
     let env = variables(asked.env_vars.unwrap_or_default())?;
     let network = network::kept(asked.allow_internet_access, asked.network)?;
@@ -101,7 +97,11 @@ async fn create(
         template: Some(origin.id),
         metadata: asked.metadata.unwrap_or_default(),
         timeout: Some(timeout),
-        on_timeout: if asked.auto_pause == Some(true) { OnTimeout::Pause } else { OnTimeout::Destroy },
+        on_timeout: match (asked.auto_pause, asked.auto_pause_memory) {
+            (Some(true), Some(false)) => OnTimeout::Stop,
+            (Some(true), _) => OnTimeout::Pause,
+            _ => OnTimeout::Destroy,
+        },
         auto_resume,
         volumes: volumes(asked.volume_mounts.unwrap_or_default())?,
         network,

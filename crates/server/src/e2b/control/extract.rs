@@ -22,7 +22,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             let message = format!("the body cannot be read, or is larger than {MAX_BODY} bytes: {error}");
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
         })?;
-        let bytes = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes[..] };
+        let bytes = match bytes.trim_ascii() {
+            b"" => b"{}",
+            bytes => bytes,
+        };
+        // A list would be taken for the fields in their order.
+        if !bytes.starts_with(b"{") {
+            return Err(ApiError::bad_request("the body must be a JSON object"));
+        }
         serde_json::from_slice(bytes)
             .map(Self)
             .map_err(|error| ApiError::bad_request(format!("the body is not what is expected: {error}")))

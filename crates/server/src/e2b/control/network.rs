@@ -1,4 +1,5 @@
-//! Network rules. They are kept and returned; a sandbox has no network at all, so nothing is reachable whatever they say.
+//! Network rules. They are kept and returned; a sandbox has no network at all, so nothing is reachable whatever they
+//! say.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -182,8 +183,8 @@ mod tests {
 
     #[test]
     fn rules_come_back_as_they_were_given() {
-        let rules = json!({"allowOut": ["8.8.8.8", "*.example.com"], "denyOut": ["0.0.0.0/0"], "allowPublicTraffic": false,
-            "rules": {"api.example.com": [{"transform": {"headers": {"x": "y"}}}]}});
+        let rules = json!({"allowOut": ["8.8.8.8", "*.example.com"], "denyOut": ["0.0.0.0/0"],
+            "allowPublicTraffic": false, "rules": {"api.example.com": [{"transform": {"headers": {"x": "y"}}}]}});
         let kept = keep(rules.clone()).unwrap();
         assert_eq!(shown(kept.as_ref()), (Some(true), Some(rules)));
         assert_eq!(shown(super::kept(None, None).unwrap().as_ref()), (None, None));

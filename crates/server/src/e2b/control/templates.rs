@@ -95,7 +95,11 @@ struct StartStep {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Registry {
-    Registry { username: String, password: String },
+    #[serde(rename = "registry")]
+    Any {
+        username: String,
+        password: String,
+    },
     Aws {},
     Gcp {},
 }
@@ -114,7 +118,7 @@ pub async fn start(
 ) -> Result<StatusCode, ApiError> {
     let credentials = match asked.from_image_registry {
         None => None,
-        Some(Registry::Registry { username, password }) => Some(Credentials { username, password }),
+        Some(Registry::Any { username, password }) => Some(Credentials { username, password }),
         Some(_) => {
             let advice = "pull the image with 'sloplet image pull' and name it, or use a user name and a password";
             return Err(ApiError::bad_request(format!("accounts at AWS and GCP are not understood: {advice}")));
@@ -235,8 +239,8 @@ pub async fn ready_made(State(app): State<App>, access: Access) -> axum::Json<Ve
     let one = |name: &str| {
         json!({
             "templateID": name, "buildID": name, "names": [name], "aliases": [name], "public": true, "buildCount": 1,
-            "buildStatus": Status::Ready, "cpuCount": limits.cpus.millis.div_ceil(1000), "memoryMB": limits.memory.0 >> 20,
-            "diskSizeMB": limits.disk.0 >> 20, "createdAt": time::format(0), "updatedAt": time::format(0),
+            "buildStatus": Status::Ready, "cpuCount": limits.cpus.millis.div_ceil(1000),
+            "memoryMB": limits.memory.0 >> 20, "diskSizeMB": limits.disk.0 >> 20, "createdAt": time::format(0), "updatedAt": time::format(0),
             "createdBy": null, "lastSpawnedAt": null, "spawnCount": 0, "envdVersion": ENVD_VERSION,
         })
     };

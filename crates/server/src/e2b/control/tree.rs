@@ -1,11 +1,11 @@
 //! The content of a volume, from the host's side.
 //!
-//! It was written by sandboxes and is hostile: every path is resolved by the kernel below the volume's folder, so that no
-//! symlink leads out, whatever a sandbox changes meanwhile. Files come into being beside that folder, where no sandbox
-//! sees them, and are moved to their place when they are complete.
+//! It was written by sandboxes and is hostile: every path is resolved by the kernel below the volume's folder, so that
+//! no symlink leads out, whatever a sandbox changes meanwhile. Files come into being beside that folder, where no
+//! sandbox sees them, and are moved to their place when they are complete.
 //!
-//! Everything in a volume belongs to the user of the sandbox that has it: on the host all files are the server's, and the
-//! mount makes them the user's. So owners that a client names are not kept; answers tell the usual user's ids.
+//! Everything in a volume belongs to the user of the sandbox that has it: on the host all files are the server's, and
+//! the mount makes them the user's. So owners that a client names are not kept; answers tell the usual user's ids.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -19,6 +19,8 @@ use sloplet_client::ClientError;
 use sloplet_engine::life::LifeError;
 use sloplet_wire::ErrorCode;
 
+use super::rest;
+
 /// The type of single messages.
 pub const SINGLE: &str = "application/json";
 
@@ -253,6 +255,11 @@ impl Messages {
         }
         self.buffer.advance(HEAD);
         parse(&self.buffer.split_to(length)).map(Some)
+    }
+
+    /// Reads the rest, which nobody wants.
+    pub async fn discard(&mut self) {
+        rest::discard(&mut self.body).await;
     }
 
     async fn fill(&mut self, length: usize) -> Result<bool, RpcError> {

@@ -115,19 +115,22 @@ struct Data {
 }
 
 /// `StreamInput`.
-pub async fn stream(Inputs(call, messages): Inputs) -> Response {
+pub async fn stream(Inputs(call, mut messages): Inputs) -> Response {
     let deadline = call.deadline;
     let written = tokio::select! {
-        written = write_all(&call, messages) => written,
+        written = write_all(&call, &mut messages) => written,
         () = at(deadline) => Err(RpcError::late()),
     };
     match written {
         Ok(()) => connect::stream_of(stream::iter([Ok(connect::message(&json!({}))), Ok(connect::last(None))])),
-        Err(error) => error.streamed(),
+        Err(error) => {
+            messages.discard().await;
+            error.streamed()
+        }
     }
 }
 
-async fn write_all(call: &Call, mut messages: Messages) -> Result<(), RpcError> {
+async fn write_all(call: &Call, messages: &mut Messages) -> Result<(), RpcError> {
     let mut process: Option<Arc<Tracked>> = None;
     while let Some(event) = messages.next::<Event>().await? {
         match event {

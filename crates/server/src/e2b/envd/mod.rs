@@ -1,9 +1,9 @@
 //! Processes and files of one sandbox: what answers on its port 49983.
 //!
-//! - [`connect`]: the protocol; [`json`]: its values; [`call`]: which sandbox, as whom, until when.
-//! - [`process`], [`output`], [`input`]: commands and terminals.
-//! - [`filesystem`], [`entry`], [`watch`], [`watchers`]: what is where, and changes of that.
-//! - [`files`], [`upload`], [`gzip`], [`signature`]: content of files.
+//! - `connect`: the protocol; `json`: its values; `call`: which sandbox, as whom, until when.
+//! - `process`, `output`, `input`: commands and terminals.
+//! - `filesystem`, `entry`, `watch`, `watchers`: what is where, and changes of that.
+//! - `files`, `upload`, `gzip`, `signature`: content of files; `rest`: what is left of a refused body.
 
 mod call;
 mod connect;
@@ -15,6 +15,7 @@ mod input;
 mod json;
 mod output;
 mod process;
+mod rest;
 mod signature;
 mod upload;
 mod watch;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -19,7 +18,7 @@ use sloplet_wire::{Attribute, Entry};
 
 use super::entry::{self, METADATA};
 use super::files::{Access, refused};
-use super::gzip;
+use super::{gzip, rest};
 use crate::app::App;
 use crate::error::ApiError;
 
@@ -37,9 +36,6 @@ const MAX_KEY: usize = 255 - "user.".len() - METADATA.len();
 
 /// Bytes of all metadata of a file.
 const MAX_METADATA: usize = 4096;
-
-/// What is read of a body that is refused, so that the client sends it to the end and reads the answer.
-const READ_ANYWAY: (usize, Duration) = (64 * 1024 * 1024, Duration::from_secs(5));
 
 type Content = BoxStream<'static, io::Result<Bytes>>;
 
@@ -76,19 +72,8 @@ pub async fn upload(State(app): State<App>, request: Request) -> Response {
     match result {
         Ok(written) => Json(written).into_response(),
         Err(error) => {
-            let (most, time) = READ_ANYWAY;
-            let _ = tokio::time::timeout(time, discard(&mut content, most)).await;
+            rest::discard(&mut content).await;
             error.into_response()
-        }
-    }
-}
-
-async fn discard(content: &mut Content, most: usize) {
-    let mut read = 0;
-    while let Some(Ok(bytes)) = content.next().await {
-        read += bytes.len();
-        if read > most {
-            break;
         }
     }
 }

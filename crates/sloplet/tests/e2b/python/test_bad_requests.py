@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from wire import basic, envelope
+from wire import basic, envelope, eventually
 
 STAT = "filesystem.Filesystem/Stat"
 START = "process.Process/Start"
@@ -172,7 +172,7 @@ def test_an_upload_that_breaks_off_leaves_what_was_there(sandbox, wire):
         lines += [f"{name}: {value}" for name, value in wire.headers.items()] + ["Content-Length: 1000000", "", ""]
         connection.sendall("\r\n".join(lines).encode() + b"x" * 500_000)
     assert sandbox.files.read("whole") == "whole"
-    assert not [entry for entry in sandbox.files.list(".") if entry.name.startswith(".sloplet")]
+    eventually(lambda: not [entry for entry in sandbox.files.list(".") if entry.name.startswith(".sloplet")])
 
 
 def test_many_at_once(wire):

@@ -1,20 +1,12 @@
 """Commands: how they start, what they write, how they end."""
 
 import base64
-import time
 
 import pytest
 from e2b import CommandExitException, InvalidArgumentException, NotFoundException, TimeoutException
 from e2b.exceptions import AuthenticationException, SandboxException
 
-from wire import envelope
-
-
-def eventually(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
+from wire import envelope, eventually
 
 
 def running(sandbox):

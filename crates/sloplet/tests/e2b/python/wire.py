@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import struct
+import time
 from urllib.parse import urlencode, urlsplit
 
 
@@ -36,6 +37,13 @@ class Answer:
 def envelope(message, flags=0):
     content = message if isinstance(message, bytes) else json.dumps(message).encode()
     return struct.pack(">BI", flags, len(content)) + content
+
+
+def eventually(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
 
 
 def basic(user):
