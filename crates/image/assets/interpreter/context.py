@@ -156,7 +156,8 @@ class Context:
             "store_history": True,
             "user_expressions": {},
             "allow_stdin": False,
-            "stop_on_error": True,
+            # Whoever asks next is not answerable for an error, or an interrupt, of the one before.
+            "stop_on_error": False,
         }
         message = client.session.msg("execute_request", content, metadata={"env_vars": env_vars})
         execution.message_id = message["header"]["msg_id"]

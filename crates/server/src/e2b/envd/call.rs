@@ -118,7 +118,12 @@ impl<T: DeserializeOwned> FromRequest<App> for Streaming<T> {
     async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
         let Inputs(call, mut messages) = Inputs::from_request(request, app).await?;
         match messages.next().await {
-            Ok(Some(message)) => Ok(Self(call, message)),
+            Ok(Some(message)) => {
+                // The end of the request comes by itself, perhaps later than the answer: a connection that is closed
+                // before it was read is reset, and the client loses what it has not read of the answer.
+                tokio::spawn(async move { messages.discard().await });
+                Ok(Self(call, message))
+            }
             Ok(None) => Err(RpcError::invalid("the request has no message").streamed()),
             Err(error) => Err(error.streamed()),
         }
