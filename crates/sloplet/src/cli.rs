@@ -423,7 +423,7 @@ pub struct Create {
     #[arg(long, value_name = "NUMBER")]
     pub inodes: Option<u64>,
 
-    /// Show a volume inside: NAME:PATH[:ro]. Can be repeated.
+    /// Show a volume inside: `NAME:PATH[:ro]`. Can be repeated.
     #[arg(long, value_name = "VOLUME")]
     pub volume: Vec<String>,
 

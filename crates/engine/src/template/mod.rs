@@ -1,7 +1,7 @@
 //! Templates: images that a client describes step by step and this machine builds in a sandbox.
 //!
 //! [`Templates`] is the registry: names, tags, builds and their logs, and what was uploaded for them. A build
-//! ([`build`]) is a sandbox in which the steps of a [`Recipe`] run one after the other; its files become an image. What
+//! (`build`) is a sandbox in which the steps of a [`Recipe`] run one after the other; its files become an image. What
 //! a client uploads is unpacked inside that sandbox only.
 //!
 //! [`Templates::resolve`] turns what a client calls a template into the image to start from.

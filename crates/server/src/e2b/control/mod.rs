@@ -1,7 +1,7 @@
 //! Sandboxes, snapshots, templates, volumes, secrets: what E2B's SDKs ask of `E2B_API_URL`.
 //!
-//! One file for each kind of thing. [`extract`] reads requests, so that whatever is wrong with one is answered in the
-//! form that the SDKs parse; [`page`] cuts listings into pages.
+//! One file for each kind of thing. `extract` reads requests, so that whatever is wrong with one is answered in the
+//! form that the SDKs parse; `page` cuts listings into pages.
 //!
 //! # Limitations
 //! Network rules and secrets are kept and returned, but nothing acts on them: a sandbox has no network at all.
