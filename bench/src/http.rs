@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// A connection that stays open.
@@ -109,7 +109,7 @@ impl Http {
             },
             Some(length) => self.take_bytes(length, take)?,
             None if status == 204 => {}
-            None => bail!("an answer without an end"),
+            None => self.take_rest(take)?,
         }
         Ok(status)
     }
@@ -124,6 +124,19 @@ impl Http {
             left -= count as u64;
         }
         Ok(())
+    }
+
+    /// Until the other end closes: the connection is of no more use then.
+    fn take_rest(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        loop {
+            let there = self.reader.fill_buf()?;
+            if there.is_empty() {
+                return Ok(());
+            }
+            take(there);
+            let count = there.len();
+            self.reader.consume(count);
+        }
     }
 
     fn line(&mut self) -> Result<String> {

@@ -61,8 +61,8 @@ fn latency(
         }),
         match docker {
             Ok(docker) => {
-                let mut api = Http::unix(&docker.socket())?;
-                Contender::slow(SERVE_DOCKER, move || docker_first_output(&mut api))
+                let (socket, mut api) = (docker.socket(), Http::unix(&docker.socket())?);
+                Contender::slow(SERVE_DOCKER, move || docker_first_output(&mut api, &socket))
             }
             Err(error) => Contender::missing(SERVE_DOCKER, anyhow!("{error:#}")),
         },
@@ -85,13 +85,13 @@ fn first_output(http: &mut Http) -> Result<Duration> {
     Ok(took)
 }
 
-fn docker_first_output(http: &mut Http) -> Result<Duration> {
+fn docker_first_output(http: &mut Http, socket: &Path) -> Result<Duration> {
     let started = Instant::now();
     let body = json!({"Image": "bench", "Cmd": ["sleep", "1000"], "HostConfig": {"NetworkMode": "none"}});
     let made = http.json("POST", "/containers/create", &body)?;
     let id = made["Id"].as_str().context("no id")?.to_owned();
     http.ask("POST", &format!("/containers/{id}/start"), "")?;
-    let body = json!({"AttachStdout": true, "Cmd": ["echo", "hello"]});
+    let body = json!({"AttachStdout": true, "Tty": true, "Cmd": ["echo", "hello"]});
     let made = http.json("POST", &format!("/containers/{id}/exec"), &body)?;
     let exec = made["Id"].as_str().context("no id")?.to_owned();
     let output =
