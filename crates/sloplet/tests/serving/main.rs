@@ -1,6 +1,7 @@
 //! The server and what it keeps: what survives it, and what does not.
 //!
 //! - [`crash`]: kill -9 at any moment.
+//! - [`previews`]: ports of sandboxes.
 //! - [`time`]: lifetimes, with and without a server.
 //! - [`clients`]: E2B's own packages, unmodified.
 
@@ -11,4 +12,5 @@ mod common;
 
 mod clients;
 mod crash;
+mod previews;
 mod time;
