@@ -16,7 +16,7 @@ pub fn make(dir: &Path) -> Result<PathBuf> {
         fs::create_dir_all(root.join(folder)).context("making a small root")?;
     }
     fs::copy(busybox, root.join("bin/busybox")).context("copying busybox")?;
-    for name in ["true", "sleep", "sh"] {
+    for name in ["true", "sleep", "sh", "echo"] {
         symlink("busybox", root.join("bin").join(name)).context("making a small root")?;
     }
     Ok(root)
