@@ -33,7 +33,7 @@ fn get(server: &Server, path: &str, headers: &str) -> Reply {
 }
 
 fn header<'r>(reply: &'r Reply, name: &str) -> &'r str {
-    let found = reply.headers.lines().find_map(|line| line.to_ascii_lowercase().starts_with(name).then_some(line));
+    let found = reply.headers.lines().find(|line| line.to_ascii_lowercase().starts_with(name));
     found.unwrap_or_else(|| panic!("no {name} in {}", reply.headers)).split_once(": ").unwrap().1.trim()
 }
 
