@@ -236,13 +236,9 @@ Examples:
 Exit status: the command's own; 128+N if signal N ended it; 124 if the time was over; 126 if the command cannot be
 executed, 127 if it does not exist; 125 if sloplet itself failed.";
 
-/// `sloplet run`
+/// What a sandbox is, whatever runs in it and however long it lives.
 #[derive(Debug, Args)]
-pub struct Run {
-    /// What to start from: 'host', a stored image, or a path to a directory, tarball, OCI layout or docker-save archive.
-    #[arg(long, default_value = "host")]
-    pub image: String,
-
+pub struct Machine {
     /// How strong the wall is: process or container.
     #[arg(long, default_value_t, value_name = "LEVEL")]
     pub isolation: Isolation,
@@ -267,14 +263,6 @@ pub struct Run {
     #[arg(long, value_name = "NUMBER")]
     pub inodes: Option<u64>,
 
-    /// Wall-clock time, after which everything inside is killed [default: 1h]
-    #[arg(long, value_name = "TIME")]
-    pub timeout: Option<Span>,
-
-    /// Output that is passed on; the rest is dropped, and that is said [default: 1GiB]
-    #[arg(long, value_name = "SIZE")]
-    pub output_limit: Option<ByteSize>,
-
     /// Show a host file or folder inside: HOST:INSIDE[:ro|:rw]; read-only unless :rw. Can be repeated.
     #[arg(long, short = 'v', value_name = "MOUNT")]
     pub mount: Vec<Bind>,
@@ -283,17 +271,41 @@ pub struct Run {
     #[arg(long, short = 'e', value_name = "VARIABLE")]
     pub env: Vec<String>,
 
-    /// Where the command starts.
+    /// Where commands start.
     #[arg(long, short = 'w', value_name = "FOLDER")]
     pub workdir: Option<PathBuf>,
 
-    /// Who the command runs as inside: name, uid or uid:gid [default: user]
+    /// Who commands run as inside: name, uid or uid:gid [default: user]
     #[arg(long, short = 'u')]
     pub user: Option<String>,
 
     /// The sandbox's host name.
     #[arg(long, default_value = "sloplet")]
     pub hostname: String,
+
+    /// Start even if this host cannot enforce every limit; says which.
+    #[arg(long)]
+    pub best_effort: bool,
+}
+
+/// `sloplet run`
+#[derive(Debug, Args)]
+pub struct Run {
+    /// What to start from: 'host', a stored image, or a path to a directory, tarball, OCI layout or docker-save archive.
+    #[arg(long, default_value = "host")]
+    pub image: String,
+
+    /// What the sandbox is.
+    #[command(flatten)]
+    pub machine: Machine,
+
+    /// Wall-clock time, after which everything inside is killed [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Span>,
+
+    /// Output that is passed on; the rest is dropped, and that is said [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub output_limit: Option<ByteSize>,
 
     /// Pass standard input on even if it is a terminal.
     #[arg(long, short = 'i')]
@@ -306,10 +318,6 @@ pub struct Run {
     /// Capture the output and print one JSON object with it, the exit status and what was used.
     #[arg(long, conflicts_with = "tty")]
     pub json: bool,
-
-    /// Start even if this host cannot enforce every limit; says which.
-    #[arg(long)]
-    pub best_effort: bool,
 
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
@@ -383,9 +391,9 @@ pub struct Create {
     #[arg(long, default_value = "host")]
     pub image: String,
 
-    /// How strong the wall is.
-    #[arg(long, default_value_t, value_name = "LEVEL")]
-    pub isolation: Isolation,
+    /// What the sandbox is.
+    #[command(flatten)]
+    pub machine: Machine,
 
     /// How long it lives, or 'never' [default: 1h]
     #[arg(long, value_name = "TIME")]
@@ -403,57 +411,13 @@ pub struct Create {
     #[arg(long)]
     pub auto_resume: bool,
 
-    /// Memory of all processes together, page cache included [default: 2GiB]
-    #[arg(long, value_name = "SIZE")]
-    pub memory: Option<ByteSize>,
-
-    /// Processors, also fractions [default: 2]
-    #[arg(long, value_name = "NUMBER")]
-    pub cpus: Option<Cpus>,
-
-    /// Processes and threads at once [default: 512]
-    #[arg(long, value_name = "NUMBER")]
-    pub pids: Option<u32>,
-
-    /// Bytes that may be written [default: 1GiB]
-    #[arg(long, value_name = "SIZE")]
-    pub disk: Option<ByteSize>,
-
-    /// Files that may be made [default: one for 16KiB of --disk]
-    #[arg(long, value_name = "NUMBER")]
-    pub inodes: Option<u64>,
-
     /// Show a volume inside: `NAME:PATH[:ro]`. Can be repeated.
     #[arg(long, value_name = "VOLUME")]
     pub volume: Vec<String>,
 
-    /// Show a host file or folder inside: HOST:INSIDE[:ro|:rw]; read-only unless :rw. Can be repeated.
-    #[arg(long, short = 'v', value_name = "MOUNT")]
-    pub mount: Vec<Bind>,
-
-    /// Set a variable: NAME=value, or NAME alone to pass on the host's. Can be repeated.
-    #[arg(long, short = 'e', value_name = "VARIABLE")]
-    pub env: Vec<String>,
-
     /// Anything to remember: NAME=value. Can be repeated.
     #[arg(long, value_name = "METADATA")]
     pub metadata: Vec<String>,
-
-    /// Where commands start.
-    #[arg(long, short = 'w', value_name = "FOLDER")]
-    pub workdir: Option<PathBuf>,
-
-    /// Who commands run as inside: name, uid or uid:gid [default: user]
-    #[arg(long, short = 'u')]
-    pub user: Option<String>,
-
-    /// The sandbox's host name.
-    #[arg(long, default_value = "sloplet")]
-    pub hostname: String,
-
-    /// Start even if this host cannot enforce every limit.
-    #[arg(long)]
-    pub best_effort: bool,
 
     /// As JSON.
     #[arg(long)]

@@ -30,27 +30,27 @@ fn request(options: Create) -> anyhow::Result<Value> {
         }
     };
     set("image", Some(options.image.into()));
-    set("isolation", Some(options.isolation.name().into()));
+    set("isolation", Some(options.machine.isolation.name().into()));
     set("name", options.name.map(Into::into));
-    set("memory", options.memory.map(|size| size.to_string().into()));
-    set("cpus", options.cpus.map(|cpus| f64::from(cpus).into()));
-    set("pids", options.pids.map(Into::into));
-    set("disk", options.disk.map(|size| size.to_string().into()));
-    set("inodes", options.inodes.map(Into::into));
+    set("memory", options.machine.memory.map(|size| size.to_string().into()));
+    set("cpus", options.machine.cpus.map(|cpus| f64::from(cpus).into()));
+    set("pids", options.machine.pids.map(Into::into));
+    set("disk", options.machine.disk.map(|size| size.to_string().into()));
+    set("inodes", options.machine.inodes.map(Into::into));
     set("timeout", options.timeout.map(lifetime));
     set("on_timeout", options.pause_on_timeout.then(|| "pause".into()));
     set("idle_timeout", options.idle_timeout.map(|span| span.to_string().into()));
     set("auto_resume", options.auto_resume.then(|| true.into()));
-    set("workdir", options.workdir.map(|path| path.display().to_string().into()));
-    set("user", options.user.map(Into::into));
-    set("hostname", Some(options.hostname.into()));
-    set("best_effort", options.best_effort.then(|| true.into()));
-    set("env", Some(serde_json::to_value(variables(&options.env)?)?));
+    set("workdir", options.machine.workdir.map(|path| path.display().to_string().into()));
+    set("user", options.machine.user.map(Into::into));
+    set("hostname", Some(options.machine.hostname.into()));
+    set("best_effort", options.machine.best_effort.then(|| true.into()));
+    set("env", Some(serde_json::to_value(variables(&options.machine.env)?)?));
     set("metadata", Some(serde_json::to_value(pairs("--metadata", &options.metadata)?)?));
     let volumes = options.volume.iter().map(|text| volume(text)).collect::<anyhow::Result<Vec<_>>>()?;
     set("volumes", Some(volumes.into()));
     let mut mounts = Vec::new();
-    for mount in options.mount {
+    for mount in options.machine.mount {
         // Relative to here, not to wherever the server was started.
         let from = std::path::absolute(&mount.from).context("--mount")?;
         mounts.push(json!({"from": from, "to": mount.to, "writable": mount.writable}));

@@ -40,7 +40,7 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
         bail!("no command was given: add one after '--', like 'sloplet run -- python3 -V'");
     }
     let spec = spec::from_options(&options)?;
-    let engine = setup::engine(data, forked.map(|forked| (forked, options.isolation)))?;
+    let engine = setup::engine(data, forked.map(|forked| (forked, options.machine.isolation)))?;
     let code = setup::runtime()?.block_on(run_in(&engine, spec, &options));
     engine.shut_down();
     code

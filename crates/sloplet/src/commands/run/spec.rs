@@ -8,29 +8,30 @@ use crate::cli::Run;
 pub fn from_options(options: &Run) -> anyhow::Result<Spec> {
     let defaults = Limits::default();
     let limits = Limits {
-        memory: options.memory.unwrap_or(defaults.memory),
-        cpus: options.cpus.unwrap_or(defaults.cpus),
-        pids: options.pids.unwrap_or(defaults.pids),
-        disk: options.disk.unwrap_or(defaults.disk),
-        inodes: options.inodes,
+        memory: options.machine.memory.unwrap_or(defaults.memory),
+        cpus: options.machine.cpus.unwrap_or(defaults.cpus),
+        pids: options.machine.pids.unwrap_or(defaults.pids),
+        disk: options.machine.disk.unwrap_or(defaults.disk),
+        inodes: options.machine.inodes,
         timeout: options.timeout.unwrap_or(defaults.timeout),
         output: options.output_limit.unwrap_or(defaults.output),
     };
-    let mut env = options.env.iter().map(|variable| variable_of(variable)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut env =
+        options.machine.env.iter().map(|variable| variable_of(variable)).collect::<anyhow::Result<Vec<_>>>()?;
     if options.tty {
         let terminal = std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".into());
         env.insert(0, format!("TERM={terminal}"));
     }
     Ok(Spec {
         image: options.image.clone(),
-        isolation: options.isolation,
+        isolation: options.machine.isolation,
         limits,
-        mounts: options.mount.clone(),
+        mounts: options.machine.mount.clone(),
         env,
-        workdir: options.workdir.clone(),
-        user: options.user.clone(),
-        hostname: options.hostname.clone(),
-        best_effort: options.best_effort,
+        workdir: options.machine.workdir.clone(),
+        user: options.machine.user.clone(),
+        hostname: options.machine.hostname.clone(),
+        best_effort: options.machine.best_effort,
     })
 }
 
