@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Host, Server};
 
 fn state(served: &Server, id: &str) -> Option<String> {
-    let list = served.json(&["ls"]);
+    let list = served.json(&["ls", "--all"]);
     let found = list.as_array().unwrap().iter().find(|one| one["id"] == id)?;
     Some(found["state"].as_str().unwrap().to_owned())
 }
@@ -70,4 +70,43 @@ fn time_goes_on_while_there_is_no_server() {
     served.command(&["exec", &pausing, "--", "true"]).expect_code(0);
     served.end_with_its_sandboxes();
     leaks.assert_none_new_after_a_server();
+}
+
+#[test]
+fn a_stopped_sandbox_keeps_its_files_and_nothing_else() {
+    let host = Host::shared();
+    let leaks = host.leaks();
+    let sloplet = host.root();
+    let served = Server::start_with(&sloplet, &[]);
+    let id = served.command(&["create"]).expect_code(0).word();
+    served.command(&["exec", &id, "--", "sh", "-c", "echo kept > file"]).expect_code(0);
+    served.command(&["exec", "-d", &id, "--", "sleep", "1000"]).expect_code(0);
+    served.command(&["stop", &id]).expect_code(0);
+    assert_eq!(state(&served, &id).as_deref(), Some("stopped"));
+    served.command(&["exec", &id, "--", "true"]).expect_code(125);
+    // It has no machine, so nothing of it can die with the server.
+    served.kill();
+    let served = Server::start_with(&sloplet, &[]);
+    served.command(&["resume", &id]).expect_code(0);
+    let kept = served.command(&["exec", &id, "--", "sh", "-c", "cat file; pgrep sleep || echo alone"]).expect_code(0);
+    assert_eq!(kept.out(), "kept\nalone\n");
+    served.end_with_its_sandboxes();
+    leaks.assert_none_new_after_a_server();
+}
+
+#[test]
+fn time_can_stop_a_sandbox() {
+    let host = Host::shared();
+    let served = Server::start_with(&host.root(), &[]);
+    let wish = serde_json::json!({"timeout": "2s", "on_timeout": "stop"});
+    let made = served.ask("POST", "/sandboxes", Some(wish)).expect(201).json();
+    let path = format!("/sandboxes/{}", made["id"].as_str().unwrap());
+    let started = Instant::now();
+    while served.ask("GET", &path, None).expect(200).json()["state"] != "stopped" {
+        assert!(started.elapsed() < Duration::from_secs(20), "it was not stopped");
+        thread::sleep(Duration::from_millis(50));
+    }
+    served.ask("POST", &format!("{path}/resume"), None).expect(200);
+    served.ask("DELETE", &path, None).expect(204);
+    served.end_with_its_sandboxes();
 }
