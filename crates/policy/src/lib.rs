@@ -4,10 +4,12 @@
 //! - [`spec`]: [`Spec`], the description of one sandbox, the same for every front end and every driver.
 //! - [`limits`]: what bounds it.
 //! - [`units`]: sizes, durations, processor shares, as people write them.
+//! - [`addresses`]: addresses between a sandbox and the host's egress.
 //! - [`bind`]: host folders shown inside.
 //! - [`protect`]: host paths that are never shown inside.
 //! - [`report`]: what a driver enforces on this host.
 
+pub mod addresses;
 pub mod bind;
 pub mod limits;
 pub mod protect;
