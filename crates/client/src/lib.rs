@@ -45,7 +45,7 @@ mod watcher;
 pub use agent::{Agent, MAX_LISTING};
 pub use dialed::Connection;
 pub use error::ClientError;
-pub use process::{Output, Process, ProcessEvent, Stdin};
+pub use process::{Observer, Output, Process, ProcessEvent, Stdin};
 pub use sloplet_wire as wire;
 pub use stream::Answer;
 pub use transfer::{Download, Upload};

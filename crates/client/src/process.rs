@@ -15,7 +15,14 @@ pub struct Process {
     pub pid: u32,
     stream: StreamHandle,
     stdin: Option<Stdin>,
+    observer: Option<Box<dyn Observer>>,
     over: bool,
+}
+
+/// Sees everything that a process does, as its owner reads it: for the record.
+pub trait Observer: Send {
+    /// This happened.
+    fn saw(&mut self, event: &ProcessEvent);
 }
 
 /// What a process does.
@@ -54,12 +61,17 @@ impl Process {
             }
         };
         let stdin = stdin.then(|| Stdin { sender: stream.sender().clone(), ended: false });
-        Ok(Self { pid, stream, stdin, over: false })
+        Ok(Self { pid, stream, stdin, observer: None, over: false })
     }
 
     /// Its standard input, once, if the request asked for it.
     pub fn take_stdin(&mut self) -> Option<Stdin> {
         self.stdin.take()
+    }
+
+    /// Lets somebody see what it does from now on.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     /// What it does next; `None` after `Exited` or an error. May be dropped and called again without loss.
@@ -89,6 +101,9 @@ impl Process {
             };
         };
         self.over = matches!(result, Ok(ProcessEvent::Exited(_)) | Err(_));
+        if let (Some(observer), Ok(event)) = (&mut self.observer, &result) {
+            observer.saw(event);
+        }
         Poll::Ready(Some(result))
     }
 

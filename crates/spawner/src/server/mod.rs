@@ -33,7 +33,7 @@ use making::Spare;
 
 /// How long nothing must have happened before something is made ahead: long enough for the latest child to build its
 /// walls undisturbed.
-const LULL: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
+const LULL: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// How long a lasting spawner waits for an engine when it has no sandbox.
 const PATIENCE: Duration = Duration::from_secs(5);
