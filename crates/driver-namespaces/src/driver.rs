@@ -7,17 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending};
-use sloplet_image::Image;
-use sloplet_policy::{DriverReport, Feature, Isolation, Limits, Spec};
-use sloplet_spawner::handle::Spawner;
+use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, Wanted};
+use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
+use sloplet_spawner::handle::{Spawner, Survivor};
 use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
 use sloplet_spawner::protocol::{Privilege, Problem, Setup, Standing, Walls};
 use tokio::net::UnixStream;
 
 use crate::machine::{self, Namespaced};
-use crate::{disk, planning, report, subids};
+use crate::{disk, egress, planning, report, subids};
 
 /// Makes sandboxes out of Linux namespaces.
 pub struct Namespaces {
@@ -29,6 +28,7 @@ pub struct Namespaces {
     spawners: Mutex<HashMap<&'static str, Vec<Spawner>>>,
     turn: AtomicUsize,
     report: OnceLock<DriverReport>,
+    egress: OnceLock<Capability>,
 }
 
 impl Namespaces {
@@ -44,6 +44,7 @@ impl Namespaces {
             spawners: Mutex::default(),
             turn: AtomicUsize::new(0),
             report: OnceLock::new(),
+            egress: OnceLock::new(),
         }
     }
 
@@ -76,20 +77,15 @@ impl Namespaces {
         Ok(spawner)
     }
 
-    async fn bring_up(
-        &self,
-        id: &str,
-        spec: &Spec,
-        image: &Image,
-        lasting: bool,
-    ) -> Result<Box<dyn Machine>, DriverError> {
+    async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
+        let Wanted { id, spec, image, .. } = wanted;
         // What is made of the host has the host's binds, also when something was saved on top of it.
         let privilege = privilege_for(!image.binds.is_empty());
         let disk = match planning::disk_on_file(spec, &privilege) {
             true => Some(disk::provide(&self.data_dir, &spec.limits)?),
             false => None,
         };
-        let plan = planning::plan(spec, image, disk.is_some(), lasting);
+        let plan = planning::plan(wanted, disk.is_some(), lasting)?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(|error| failed("make a stream", error))?;
         ours.set_nonblocking(true).map_err(|error| failed("make a stream", error))?;
         let stream = UnixStream::from_std(ours).map_err(|error| failed("make a stream", error))?;
@@ -108,8 +104,8 @@ impl Namespaces {
             if !self.employ(&found.spawner, &found.standing) {
                 found.spawner.retire().await.map_err(problem)?;
             }
-            for (living, fate) in found.living {
-                let machine = Namespaced::adopted(living.id.clone(), living.pid, found.spawner.clone(), fate);
+            for Survivor { living, fate, outlet } in found.living {
+                let machine = Namespaced::adopted(&living, found.spawner.clone(), fate, outlet);
                 let age = Duration::from_millis(living.age_ms);
                 let (id, frozen) = (living.id, living.frozen);
                 adoption.living.push(Adopted { id, machine: Box::new(machine), frozen, age });
@@ -149,6 +145,10 @@ impl Driver for Namespaces {
         self.report.get_or_init(report::probe).clone()
     }
 
+    fn egress(&self) -> Capability {
+        self.egress.get_or_init(egress::probe).clone()
+    }
+
     fn required(&self) -> Vec<Feature> {
         let mut required: Vec<Feature> = Limits::features().to_vec();
         required.extend([Feature::NoNetwork, Feature::SyscallFilter]);
@@ -167,22 +167,12 @@ impl Driver for Namespaces {
         self.turn.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn create<'a>(
-        &'a self,
-        id: &'a str,
-        spec: &'a Spec,
-        image: &'a Image,
-    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        Box::pin(self.bring_up(id, spec, image, false))
+    fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        Box::pin(self.bring_up(wanted, false))
     }
 
-    fn create_lasting<'a>(
-        &'a self,
-        id: &'a str,
-        spec: &'a Spec,
-        image: &'a Image,
-    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        Box::pin(self.bring_up(id, spec, image, true))
+    fn create_lasting<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        Box::pin(self.bring_up(wanted, true))
     }
 
     fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {

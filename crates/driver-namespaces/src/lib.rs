@@ -8,10 +8,11 @@
 //! - [`planning`]: from a spec to a plan.
 //! - [`disk`]: bounded disks on files, for what does not fit into memory.
 //! - [`subids`]: subordinate user ids of an ordinary user.
-//! - [`report`]: what holds here.
+//! - [`report`]: what holds here. [`egress`]: whether there can be a way out.
 
 pub mod disk;
 pub mod driver;
+pub mod egress;
 pub mod machine;
 pub mod planning;
 pub mod report;

@@ -4,9 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustix::net::SocketType;
+use rustix::net::sockopt::socket_type;
 use sloplet_engine::driver::ByteStream;
-use sloplet_engine::{DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Usage};
+use sloplet_engine::{DriverError, End, Machine, MachineState, Outlets, Overdue, Pending, SnapshotReport, Usage};
 use sloplet_spawner::handle::{self, Fate, Gone, Spawner};
+use sloplet_spawner::protocol::Living;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
@@ -21,6 +24,7 @@ pub struct Namespaced {
     stream: Mutex<Option<UnixStream>>,
     fate: watch::Receiver<Fate>,
     state: OnceLock<watch::Receiver<MachineState>>,
+    outlets: Mutex<Option<Outlets>>,
 }
 
 impl Namespaced {
@@ -34,12 +38,27 @@ impl Namespaced {
             stream: Mutex::new(Some(stream)),
             fate: created.fate,
             state: OnceLock::new(),
+            outlets: Mutex::new(outlets(created.outlet)),
         }
     }
 
     /// One that was made for an earlier engine.
-    pub(crate) fn adopted(id: String, pid: i32, spawner: Spawner, fate: watch::Receiver<Fate>) -> Self {
-        Self { id, pid, spawner, lasting: true, stream: Mutex::new(None), fate, state: OnceLock::new() }
+    pub(crate) fn adopted(
+        living: &Living,
+        spawner: Spawner,
+        fate: watch::Receiver<Fate>,
+        outlet: Vec<OwnedFd>,
+    ) -> Self {
+        Self {
+            id: living.id.clone(),
+            pid: living.pid,
+            spawner,
+            lasting: true,
+            stream: Mutex::new(None),
+            fate,
+            state: OnceLock::new(),
+            outlets: Mutex::new(outlets(outlet)),
+        }
     }
 
     /// The first stream, which is there from the beginning, or another.
@@ -114,9 +133,20 @@ impl Machine for Namespaced {
         })
     }
 
+    fn take_outlets(&self) -> Option<Outlets> {
+        self.outlets.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     fn pid(&self) -> Option<i32> {
         Some(self.pid)
     }
+}
+
+/// Sorts sockets by what they are for.
+fn outlets(sockets: Vec<OwnedFd>) -> Option<Outlets> {
+    let listens = |socket: &OwnedFd| socket_type(socket).is_ok_and(|kind| kind == SocketType::STREAM);
+    let (listeners, resolvers) = sockets.into_iter().partition::<Vec<_>, _>(listens);
+    (!listeners.is_empty()).then_some(Outlets { listeners, resolvers })
 }
 
 pub(crate) fn end(gone: Gone) -> End {

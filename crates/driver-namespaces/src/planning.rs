@@ -3,10 +3,14 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use sloplet_engine::{DriverError, Wanted, driver as engine};
 use sloplet_image::Image;
 use sloplet_policy::Spec;
-use sloplet_spawner::plan::{Bounds, Container, Mount, Plan, Wall};
+use sloplet_policy::addresses::RESOLVER_V4;
+use sloplet_spawner::plan::{Bounds, Container, Mount, Place, Plan, PutFile, Wall, When};
 use sloplet_spawner::protocol::Privilege;
+
+use crate::driver::failed;
 
 /// Open files of one process: what most distributions allow.
 const OPEN_FILES: u64 = 65_536;
@@ -17,8 +21,12 @@ pub fn disk_on_file(spec: &Spec, privilege: &Privilege) -> bool {
     *privilege == Privilege::Root && spec.limits.disk_outgrows_memory()
 }
 
+/// Bytes of all files that are put into a root: they go to the spawner in one message.
+const MAX_FILES: usize = 64 * 1024;
+
 /// The plan.
-pub fn plan(spec: &Spec, image: &Image, disk_on_file: bool, lasting: bool) -> Plan {
+pub fn plan(wanted: Wanted<'_>, disk_on_file: bool, lasting: bool) -> Result<Plan, DriverError> {
+    let Wanted { spec, image, egress, .. } = wanted;
     let limits = &spec.limits;
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
     let default_user = default_user(spec, image);
@@ -45,7 +53,51 @@ pub fn plan(spec: &Spec, image: &Image, disk_on_file: bool, lasting: bool) -> Pl
         open_files: OPEN_FILES,
         lifetime_ms: limits.timeout.0.as_millis().try_into().unwrap_or(u64::MAX),
     };
-    Plan { bounds, wall: Wall::Container(container), lasting, best_effort: spec.best_effort }
+    let (wall, best_effort) = (Wall::Container(container), spec.best_effort);
+    Ok(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)? })
+}
+
+/// What is put into the root: with a way out, what finds it, before all else.
+fn files(wanted: Wanted<'_>) -> Result<Vec<PutFile>, DriverError> {
+    let step = "put files into the sandbox's root";
+    let bytes: usize = wanted.files.iter().map(|file| file.content.len()).sum();
+    if bytes > MAX_FILES {
+        return Err(failed(step, format!("they have {bytes} bytes, and at most {MAX_FILES} can be put")));
+    }
+    let rooted = |path: &str| path.starts_with('/') && !path.split('/').any(|part| part == "..");
+    if let Some((path, _)) = wanted.files.iter().flat_map(|file| &file.places).find(|(path, _)| !rooted(path)) {
+        return Err(failed(step, format!("'{path}' is no absolute path without '..'")));
+    }
+    let own = if wanted.egress { own_files() } else { Vec::new() };
+    Ok(own.iter().chain(wanted.files).map(translate).collect())
+}
+
+/// What a sandbox with a way out needs to find it.
+fn own_files() -> Vec<engine::PutFile> {
+    // One that does not answer is asked again soon: it is the same machine.
+    let resolver = format!("nameserver {RESOLVER_V4}\noptions timeout:2 attempts:2\n");
+    let hosts = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+    vec![
+        engine::PutFile::new("/etc/resolv.conf", engine::When::Always, resolver),
+        engine::PutFile::new("/etc/hosts", engine::When::Absent, hosts),
+    ]
+}
+
+fn translate(file: &engine::PutFile) -> PutFile {
+    let place = |(path, when): &(String, engine::When)| {
+        let when = match when {
+            engine::When::Always => When::Always,
+            engine::When::Absent => When::Absent,
+            engine::When::Present => When::Present,
+        };
+        Place { path: path.clone(), when }
+    };
+    PutFile {
+        places: file.places.iter().map(place).collect(),
+        content: file.content.clone().into(),
+        after: file.after.clone(),
+        mode: file.mode,
+    }
 }
 
 /// The spec's, else the image's wish, else `user`; never root unless that was said.

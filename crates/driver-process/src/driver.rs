@@ -4,9 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use sloplet_engine::{Driver, DriverError, Machine, Pending};
-use sloplet_image::Image;
-use sloplet_policy::{DriverReport, Isolation, Spec};
+use sloplet_engine::{Driver, DriverError, Machine, Pending, Unsupported, Wanted};
+use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Spec};
 use sloplet_spawner::handle::Spawner;
 use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
@@ -92,13 +91,18 @@ impl Driver for ProcessDriver {
         let _ = self.spawner();
     }
 
-    fn create<'a>(
-        &'a self,
-        id: &'a str,
-        spec: &'a Spec,
-        _image: &'a Image,
-    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        Box::pin(self.bring_up(id, spec))
+    fn egress(&self) -> Capability {
+        let remedy = Some("use --isolation container");
+        Capability::missing(Feature::Egress, "seccomp refuses every socket", remedy)
+    }
+
+    fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        Box::pin(async move {
+            if !wanted.files.is_empty() && !wanted.spec.best_effort {
+                return Err(Unsupported("put files into a root that is the host's").into());
+            }
+            self.bring_up(wanted.id, wanted.spec).await
+        })
     }
 
     fn collect(&self) -> Result<usize, DriverError> {

@@ -48,7 +48,8 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         open_files: OPEN_FILES,
         lifetime_ms: limits.timeout.0.as_millis().try_into().unwrap_or(u64::MAX),
     };
-    Ok(Plan { bounds, wall: Wall::Process(process), lasting: false, best_effort: spec.best_effort })
+    let (wall, best_effort) = (Wall::Process(process), spec.best_effort);
+    Ok(Plan { bounds, wall, lasting: false, best_effort, egress: false, files: Vec::new() })
 }
 
 fn check_mount(bind: &Bind) -> Result<(), DriverError> {

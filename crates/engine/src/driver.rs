@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use sloplet_image::Image;
-use sloplet_policy::{DriverReport, Feature, Isolation, Limits, Spec};
+use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
@@ -30,6 +30,11 @@ pub trait Driver: Send + Sync {
     /// What it enforces on this host, and what not. Asked before every start, so it should be cheap.
     fn report(&self) -> DriverReport;
 
+    /// Whether its machines can have a way to the host's egress. Asked only where one is wanted, or a person asks.
+    fn egress(&self) -> Capability {
+        Capability::missing(Feature::Egress, "not with this driver", None)
+    }
+
     /// What must hold for a sandbox to be one; without it a start is refused unless the user accepts less.
     fn required(&self) -> Vec<Feature> {
         Limits::features().into_iter().chain([Feature::NoNetwork, Feature::SyscallFilter]).collect()
@@ -41,22 +46,12 @@ pub trait Driver: Send + Sync {
     }
 
     /// Brings up a machine. On failure nothing of it is left.
-    fn create<'a>(
-        &'a self,
-        id: &'a str,
-        spec: &'a Spec,
-        image: &'a Image,
-    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>>;
+    fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>>;
 
     /// Brings up a machine that outlives the engine: it goes on when this process ends, however it ends, and a later
     /// engine finds it with [`Self::adopt`]. On failure nothing of it is left.
-    fn create_lasting<'a>(
-        &'a self,
-        id: &'a str,
-        spec: &'a Spec,
-        image: &'a Image,
-    ) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        let _ = (id, spec, image);
+    fn create_lasting<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        let _ = wanted;
         Box::pin(async { Err(DriverError::Unsupported(Unsupported("keep a sandbox beyond the engine's end"))) })
     }
 
@@ -72,6 +67,86 @@ pub trait Driver: Send + Sync {
 
     /// Ends helpers and waits for them; the last call to a driver.
     fn shut_down(&self) {}
+}
+
+/// The machine that a driver is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The id of its sandbox.
+    pub id: &'a str,
+    /// What it is asked to be.
+    pub spec: &'a Spec,
+    /// What it starts from.
+    pub image: &'a Image,
+    /// Whether it has a way to the host's egress, see [`Machine::take_outlets`].
+    pub egress: bool,
+    /// Files that the host puts into its root.
+    pub files: &'a [PutFile],
+}
+
+/// What a sandbox gets besides what its description says; nothing by default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Extras {
+    /// Whether it has a way to the host's egress: sockets for whoever [takes](Machine::take_outlets) them, and inside, a
+    /// `resolv.conf` that names the resolver. Nothing goes out as long as nobody accepts.
+    pub egress: bool,
+    /// Files that the host puts into its root, for nobody inside to change. They are in no snapshot.
+    pub files: Vec<PutFile>,
+}
+
+/// A file that the host puts into a machine's root, before anything runs there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutFile {
+    /// Where it is seen inside: absolute paths without `..`. Symlinks to files are followed, inside the root.
+    pub places: Vec<(String, When)>,
+    /// What is in it.
+    pub content: Vec<u8>,
+    /// Files of the image, of which the first that there is (and has at most 4 MiB) comes before the content.
+    pub after: Vec<String>,
+    /// Its permissions.
+    pub mode: u32,
+}
+
+/// When a file is put into a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Whatever is there.
+    Always,
+    /// If nothing has that name.
+    Absent,
+    /// If a file is there.
+    Present,
+}
+
+impl PutFile {
+    /// A file that everybody inside may read.
+    pub fn new(path: &str, when: When, content: impl Into<Vec<u8>>) -> Self {
+        Self { places: vec![(path.to_owned(), when)], content: content.into(), after: Vec::new(), mode: 0o644 }
+    }
+
+    /// The image's bundle of certificates with more of them (PEM), where distributions and OpenSSL look for it.
+    pub fn certificates(more: impl Into<Vec<u8>>) -> Self {
+        const DEBIAN: &str = "/etc/ssl/certs/ca-certificates.crt";
+        const RED_HAT: &str = "/etc/pki/tls/certs/ca-bundle.crt";
+        const OPENSSL: &str = "/etc/ssl/cert.pem";
+        let places = [(DEBIAN, When::Always), (OPENSSL, When::Always), (RED_HAT, When::Present)];
+        Self {
+            places: places.map(|(path, when)| (path.to_owned(), when)).to_vec(),
+            content: more.into(),
+            after: [DEBIAN, RED_HAT, OPENSSL].map(str::to_owned).to_vec(),
+            mode: 0o644,
+        }
+    }
+}
+
+/// Sockets on which the host hears what a machine wants from the outside; none of them blocks. They keep the machine's
+/// network namespace in the kernel: to be closed when it ends.
+#[derive(Debug)]
+pub struct Outlets {
+    /// Listeners, one for each family. What is accepted has the address that was wanted as its own (`getsockname`).
+    pub listeners: Vec<OwnedFd>,
+    /// Datagram sockets that questions to the resolver come to, and that answers are sent from.
+    pub resolvers: Vec<OwnedFd>,
 }
 
 /// One machine behind a wall.
@@ -126,6 +201,11 @@ pub trait Machine: Send + Sync {
     /// Where its commands start and keep their files (`HOME`, `TMPDIR`), for a wall without a root of its own; the image
     /// says so otherwise.
     fn home(&self) -> Option<&str> {
+        None
+    }
+
+    /// Its way to the host's egress, if it has one; once.
+    fn take_outlets(&self) -> Option<Outlets> {
         None
     }
 

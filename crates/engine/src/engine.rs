@@ -11,7 +11,7 @@ use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Spec};
 
-use crate::driver::{Adopted, Adoption, Driver, DriverError, Machine, SnapshotReport};
+use crate::driver::{Adopted, Adoption, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted};
 use crate::places::Places;
 use crate::sandbox::Sandbox;
 
@@ -102,7 +102,12 @@ impl Engine {
 
     /// What each wall enforces on this host.
     pub fn reports(&self) -> Vec<DriverReport> {
-        self.drivers.iter().map(|driver| driver.report()).collect()
+        let report = |driver: &Box<dyn Driver>| {
+            let mut report = driver.report();
+            report.capabilities.push(driver.egress());
+            report
+        };
+        self.drivers.iter().map(report).collect()
     }
 
     /// Removes what earlier runs left behind; returns how many things that were.
@@ -110,12 +115,12 @@ impl Engine {
         self.drivers.iter().map(|driver| driver.collect()).sum()
     }
 
-    /// Makes a sandbox and waits until its agent serves.
-    pub async fn create(&self, mut spec: Spec) -> Result<Sandbox, EngineError> {
-        let (driver, unenforced) = self.check(&mut spec)?;
+    /// Makes a sandbox and waits until its agent serves. `extras` are what its description does not say.
+    pub async fn create(&self, mut spec: Spec, extras: Extras) -> Result<Sandbox, EngineError> {
+        let (driver, unenforced) = self.check(&mut spec, &extras)?;
         let image = self.resolve(&spec.image)?;
         let (lease, id) = (image.lease()?, new_id());
-        let machine = driver.create(&id, &spec, &image).await?;
+        let machine = driver.create(wanted(&id, &spec, &image, &extras)).await?;
         Self::greet(id, spec, image, lease, machine, unenforced).await
     }
 
@@ -128,15 +133,16 @@ impl Engine {
         mut spec: Spec,
         image: Image,
         volumes: Vec<Bind>,
+        extras: Extras,
     ) -> Result<Sandbox, EngineError> {
         if id.is_empty() || id.len() > MAX_ID || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(EngineError::BadId(id.escape_debug().take(100).collect()));
         }
-        let (driver, unenforced) = self.check(&mut spec)?;
+        let (driver, unenforced) = self.check(&mut spec, &extras)?;
         // Not before the check: those folders are protected from everybody else.
         spec.mounts.extend(volumes);
         let lease = image.lease()?;
-        let machine = driver.create_lasting(&id, &spec, &image).await?;
+        let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras)).await?;
         Self::greet(id, spec, image, lease, machine, unenforced).await
     }
 
@@ -182,7 +188,7 @@ impl Engine {
     }
 
     /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
-    fn check(&self, spec: &mut Spec) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
+    fn check(&self, spec: &mut Spec, extras: &Extras) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
         spec.check()?;
         let driver = self.driver(spec.isolation)?;
         driver.prepare(spec);
@@ -190,7 +196,12 @@ impl Engine {
         if spec.image.contains('/') {
             self.check_source(Path::new(&spec.image))?;
         }
-        let unenforced = check_features(spec, &driver.report(), &driver.required())?;
+        let (mut report, mut required) = (driver.report(), driver.required());
+        if extras.egress {
+            report.capabilities.push(driver.egress());
+            required.push(Feature::Egress);
+        }
+        let unenforced = check_features(spec, &report, &required)?;
         Ok((driver, unenforced))
     }
 
@@ -273,6 +284,10 @@ impl Engine {
         let home = std::env::var_os("HOME").map(PathBuf::from);
         Protected::for_host(home.as_deref(), &[self.places.data.clone(), self.places.run.clone()])
     }
+}
+
+fn wanted<'a>(id: &'a str, spec: &'a Spec, image: &'a Image, extras: &'a Extras) -> Wanted<'a> {
+    Wanted { id, spec, image, egress: extras.egress, files: &extras.files }
 }
 
 /// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.

@@ -22,8 +22,8 @@ pub mod sandbox;
 pub mod template;
 
 pub use driver::{
-    Adopted, Adoption, Driver, DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Unsupported,
-    Usage,
+    Adopted, Adoption, Driver, DriverError, End, Extras, Machine, MachineState, Outlets, Overdue, Pending, PutFile,
+    SnapshotReport, Unsupported, Usage, Wanted, When,
 };
 pub use engine::{Engine, EngineError};
 pub use places::Places;

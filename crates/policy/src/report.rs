@@ -27,6 +27,8 @@ pub enum Feature {
     OwnRoot,
     /// No network but its own loopback.
     NoNetwork,
+    /// Connections to the outside that the host decides on and makes.
+    Egress,
     /// A filter on system calls.
     SyscallFilter,
     /// A second, independent wall around files (Landlock).
@@ -54,6 +56,7 @@ impl fmt::Display for Feature {
             Self::Output => "output limit",
             Self::OwnRoot => "own root file system",
             Self::NoNetwork => "no network",
+            Self::Egress => "egress through the host",
             Self::SyscallFilter => "syscall filter",
             Self::SecondWall => "Landlock as second wall",
             Self::OwnUids => "own user ids",

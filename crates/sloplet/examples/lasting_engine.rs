@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Value, json};
 use sloplet_driver_namespaces::Namespaces;
-use sloplet_engine::{Command, Engine, MachineState, Overdue, Places, Sandbox};
+use sloplet_engine::{Command, Engine, Extras, MachineState, Outlets, Overdue, Places, PutFile, Sandbox};
 use sloplet_image::Image;
 use sloplet_policy::Spec;
 use sloplet_spawner::launcher::SUBCOMMAND;
 use sloplet_spawner::server::{self, Haste};
+use tokio::io::AsyncWriteExt;
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == SUBCOMMAND) {
@@ -64,7 +65,9 @@ impl Host {
                 let spec = spec_of(order)?;
                 let image = self.engine.resolve(&spec.image)?;
                 let started = Instant::now();
-                let sandbox = self.engine.create_lasting(id.clone(), spec.clone(), image.clone(), Vec::new()).await?;
+                let extras = extras_of(order);
+                let sandbox = self.engine.create_lasting(id.clone(), spec.clone(), image.clone(), Vec::new(), extras);
+                let sandbox = sandbox.await?;
                 let took = started.elapsed().as_micros() as u64;
                 let pid = sandbox.pid();
                 self.sandboxes.insert(id, sandbox);
@@ -73,7 +76,7 @@ impl Host {
             "create_tied" => {
                 let spec = spec_of(order)?;
                 let started = Instant::now();
-                let sandbox = self.engine.create(spec).await?;
+                let sandbox = self.engine.create(spec, extras_of(order)).await?;
                 let took = started.elapsed().as_micros() as u64;
                 let (id, pid) = (sandbox.id().to_owned(), sandbox.pid());
                 self.sandboxes.insert(id.clone(), sandbox);
@@ -164,6 +167,12 @@ impl Host {
                     "files": report.files, "skipped": report.skipped, "frozen_us": report.frozen_for.as_micros() as u64,
                 }))
             }
+            "answer" => {
+                let outlets = found?.machine().take_outlets().context("it has no way out")?;
+                let (listeners, resolvers) = (outlets.listeners.len(), outlets.resolvers.len());
+                answer(outlets)?;
+                Ok(json!({ "listeners": listeners, "resolvers": resolvers }))
+            }
             "destroy" => {
                 let sandbox = self.sandboxes.remove(&id).context("no such sandbox")?;
                 let end = sandbox.destroy().await?;
@@ -185,6 +194,41 @@ impl Host {
             other => anyhow::bail!("no order '{other}'"),
         }
     }
+}
+
+/// Is the outside: tells every connection which address it wanted, and repeats every question.
+fn answer(outlets: Outlets) -> anyhow::Result<()> {
+    for listener in outlets.listeners {
+        let listener = tokio::net::TcpListener::from_std(listener.into())?;
+        tokio::spawn(async move {
+            while let Ok((mut stream, peer)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let wanted = stream.local_addr()?;
+                    stream.write_all(format!("host {wanted} from {}\n", peer.ip()).as_bytes()).await?;
+                    // Until the other side closes, as a server would.
+                    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+                });
+            }
+        });
+    }
+    for resolver in outlets.resolvers {
+        let resolver = tokio::net::UdpSocket::from_std(resolver.into())?;
+        tokio::spawn(async move {
+            let mut question = [0; 1500];
+            while let Ok((length, peer)) = resolver.recv_from(&mut question).await {
+                let _ = resolver.send_to(&[b"answer to ", &question[..length]].concat(), peer).await;
+            }
+        });
+    }
+    Ok(())
+}
+
+fn extras_of(order: &Value) -> Extras {
+    let mut files = Vec::new();
+    if let Some(pem) = order["certificates"].as_str() {
+        files.push(PutFile::certificates(pem));
+    }
+    Extras { egress: order["egress"] == true, files }
 }
 
 fn spec_of(order: &Value) -> anyhow::Result<Spec> {

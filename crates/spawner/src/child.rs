@@ -70,7 +70,7 @@ impl Child<'_> {
                 // Where the spawner finds what is written inside. It reads that when it needs it.
                 let hand_out = |upper: OwnedFd| send(&supplies, &0u8, &[upper.as_fd()]).during("hand out the stage");
                 let hand_out = self.plan.lasting.then_some(&hand_out as container::HandOut<'_>);
-                container::enclose(plan, &self.plan.bounds, materials, switch_users, hand_out)?;
+                container::enclose(plan, &self.plan.bounds, &self.plan.files, materials, switch_users, hand_out)?;
                 self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
                 let (identity, keep) = if switch_users {
                     (Identity::Switch { default_user: plan.default_user.clone() }, privileges::ROOT_INSIDE)

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
+use rustix::io::Errno;
 
 use crate::protocol::{Order, Report, receive, send_now};
 
@@ -13,7 +14,7 @@ use crate::protocol::{Order, Report, receive, send_now};
 pub struct Conversation {
     socket: OwnedFd,
     /// What did not fit into the socket yet.
-    unsent: VecDeque<(Report, Option<OwnedFd>)>,
+    unsent: VecDeque<(Report, Vec<OwnedFd>)>,
 }
 
 /// What came in.
@@ -44,27 +45,26 @@ impl Conversation {
     }
 
     /// Says something, now or when there is room. If the engine is gone, [`Self::hear`] will tell.
-    pub fn say(&mut self, report: Report, fd: Option<BorrowedFd<'_>>, events: &OwnedFd, token: u64) {
+    pub fn say(&mut self, report: Report, fds: &[BorrowedFd<'_>], events: &OwnedFd, token: u64) {
         if self.unsent.is_empty() {
-            let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
-            match send_now(&self.socket, &report, &fds) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            match send_now(&self.socket, &report, fds) {
+                Err(error) if is_for_now(&error) => {
                     let both = epoll::EventFlags::IN | epoll::EventFlags::OUT;
                     let _ = epoll::modify(events, &self.socket, epoll::EventData::new_u64(token), both);
                 }
                 _ => return,
             }
         }
-        let fd = fd.and_then(|fd| fd.try_clone_to_owned().ok());
-        self.unsent.push_back((report, fd));
+        let fds = fds.iter().filter_map(|fd| fd.try_clone_to_owned().ok()).collect();
+        self.unsent.push_back((report, fds));
     }
 
     /// There is room in the socket.
     pub fn flush(&mut self, events: &OwnedFd, token: u64) {
-        while let Some((report, fd)) = self.unsent.front() {
-            let fds: Vec<BorrowedFd<'_>> = fd.iter().map(AsFd::as_fd).collect();
+        while let Some((report, fds)) = self.unsent.front() {
+            let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
             match send_now(&self.socket, report, &fds) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if is_for_now(&error) => return,
                 _ => self.unsent.pop_front(),
             };
         }
@@ -86,6 +86,11 @@ impl Conversation {
     }
 }
 
+/// Whether it is full: of messages, or of descriptors that nobody has received yet.
+fn is_for_now(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +105,7 @@ mod tests {
         let mut conversation = Conversation::begin(ours, &events, 0).unwrap();
         let end = Gone { oom_kills: 0, timed_out: false };
         for number in 0..5000 {
-            conversation.say(Report::Gone { id: number.to_string(), end }, None, &events, 0);
+            conversation.say(Report::Gone { id: number.to_string(), end }, &[], &events, 0);
         }
         assert!(!conversation.is_quiet());
         for number in 0..4000 {
@@ -125,9 +130,9 @@ mod tests {
         let mut conversation = Conversation::begin(ours, &events, 0).unwrap();
         let end = Gone { oom_kills: 0, timed_out: false };
         for number in 0..5000 {
-            conversation.say(Report::Done { ticket: number }, None, &events, 0);
+            conversation.say(Report::Done { ticket: number }, &[], &events, 0);
         }
-        conversation.say(Report::Gone { id: "x".into(), end }, None, &events, 0);
+        conversation.say(Report::Gone { id: "x".into(), end }, &[], &events, 0);
         let rest = conversation.end(&events);
         assert!(matches!(&rest[..], [Report::Gone { id, .. }] if id == "x"));
     }

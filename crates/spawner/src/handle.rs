@@ -76,6 +76,19 @@ pub struct Created {
     pub pidfd: OwnedFd,
     /// What becomes of it.
     pub fate: watch::Receiver<Fate>,
+    /// The sockets of its outlet, if it has one: stream sockets are listeners, datagram sockets are resolvers.
+    pub outlet: Vec<OwnedFd>,
+}
+
+/// A sandbox that was made for an earlier engine.
+#[derive(Debug)]
+pub struct Survivor {
+    /// What it is.
+    pub living: Living,
+    /// What becomes of it.
+    pub fate: watch::Receiver<Fate>,
+    /// As in [`Created`].
+    pub outlet: Vec<OwnedFd>,
 }
 
 /// What has become of a sandbox. If the sender is gone before the sandbox, so is the spawner, or it has a newer engine.
@@ -100,7 +113,7 @@ pub struct Found {
     /// What it is.
     pub standing: Standing,
     /// Its sandboxes.
-    pub living: Vec<(Living, watch::Receiver<Fate>)>,
+    pub living: Vec<Survivor>,
     /// Those that ended while nobody listened.
     pub gone: Vec<(String, Gone)>,
 }
@@ -129,9 +142,9 @@ impl Spawner {
         let told = told.map_err(|_| Problem::plain(&step, "it does not answer"))?;
         let Ok(Some((standing, living, gone))) = told else { return Ok(None) };
         let mut state = State { standing: Some(standing.clone()), ..State::default() };
-        let living = living.into_iter().map(|living| {
+        let living = living.into_iter().map(|(living, outlet)| {
             let fate = state.expect(&living.id, Fate::Living { frozen: living.frozen, overdue: false });
-            (living, fate)
+            Survivor { living, fate, outlet }
         });
         let living = living.collect();
         let spawner = Self::talk(socket, state, run_dir, true);
@@ -288,8 +301,10 @@ impl State {
             }
             Report::Created { ticket, id, pid } => {
                 let fate = self.expect(&id, Fate::Living { frozen: false, overdue: false });
-                if let Some(pidfd) = fds.into_iter().next() {
-                    self.answer(ticket, Ok(Answer::Created(Created { pid, pidfd, fate })));
+                let mut fds = fds.into_iter();
+                if let Some(pidfd) = fds.next() {
+                    let created = Created { pid, pidfd, fate, outlet: fds.collect() };
+                    self.answer(ticket, Ok(Answer::Created(created)));
                 }
             }
             Report::Done { ticket } => self.answer(ticket, Ok(Answer::Done)),
@@ -324,7 +339,7 @@ fn as_stream(socket: OwnedFd) -> std::io::Result<UnixStream> {
     UnixStream::from_std(socket.into())
 }
 
-type Stock = (Standing, Vec<Living>, Vec<(String, Gone)>);
+type Stock = (Standing, Vec<(Living, Vec<OwnedFd>)>, Vec<(String, Gone)>);
 
 /// Hears what a spawner has to tell first.
 async fn take_stock(socket: &UnixStream) -> std::io::Result<Option<Stock>> {
@@ -333,7 +348,7 @@ async fn take_stock(socket: &UnixStream) -> std::io::Result<Option<Stock>> {
     let (mut living, mut gone) = (Vec::new(), Vec::new());
     for _ in 0..u64::from(standing.living) + u64::from(standing.unheard) {
         match next().await? {
-            Some((Report::Living(sandbox), _)) => living.push(sandbox),
+            Some((Report::Living(sandbox), outlet)) => living.push((sandbox, outlet)),
             Some((Report::Gone { id, end }, _)) => gone.push((id, end)),
             _ => return Ok(None),
         }

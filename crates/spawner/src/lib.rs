@@ -14,7 +14,8 @@
 //! - [`door`]: where the next engine finds it and its agents. [`build`]: which build it is.
 //! - [`copier`]: saving what a sandbox has written.
 //! - [`owner`]: its record on the host, and [`owner::collect`], the clean-up after dead ones.
-//! - [`stage`]: its own namespaces, with templates. [`network`]: network namespaces. [`idmap`]: id mappings.
+//! - [`stage`]: its own namespaces, with templates. [`network`]: network namespaces and
+//!   ways out of them. [`idmap`]: id mappings.
 //! - [`lease`]: user id ranges. [`cgroup`]: control groups.
 //!
 //! In the child:

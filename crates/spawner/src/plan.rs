@@ -19,6 +19,56 @@ pub struct Plan {
     /// Skip the bounds this host cannot enforce, because the user said so.
     #[n(3)]
     pub best_effort: bool,
+    /// Whether the engine gets sockets on which it hears what the sandbox wants from the outside.
+    #[n(4)]
+    #[cbor(default)]
+    pub egress: bool,
+    /// Files that the host puts into its root.
+    #[n(5)]
+    #[cbor(default)]
+    pub files: Vec<PutFile>,
+}
+
+/// A file that the host puts into a sandbox's root.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct PutFile {
+    /// Where it is seen inside.
+    #[n(0)]
+    pub places: Vec<Place>,
+    /// What is in it.
+    #[n(1)]
+    pub content: ByteVec,
+    /// Files of the image: the first that there is comes before the content.
+    #[n(2)]
+    pub after: Vec<String>,
+    /// Its permissions; nobody inside may write it anyway.
+    #[n(3)]
+    pub mode: u32,
+}
+
+/// Where a file is put.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Place {
+    /// Inside, absolute, without `..`.
+    #[n(0)]
+    pub path: String,
+    /// On what condition.
+    #[n(1)]
+    pub when: When,
+}
+
+/// When a file is put into a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum When {
+    /// Whatever is there.
+    #[n(0)]
+    Always,
+    /// If nothing has that name.
+    #[n(1)]
+    Absent,
+    /// If a file is there.
+    #[n(2)]
+    Present,
 }
 
 /// What cgroups (and rlimits, where there are none) enforce.

@@ -179,7 +179,8 @@ pub enum Report {
     /// The spawner cannot work here at all.
     #[n(1)]
     Unable(#[n(0)] Problem),
-    /// The first process exists and builds its walls; the stream tells when it serves. With a pidfd.
+    /// The first process exists and builds its walls; the stream tells when it serves. With a pidfd and the sockets of its
+    /// outlet, if it has one: stream sockets are listeners, datagram sockets are resolvers.
     #[n(2)]
     Created {
         /// Of the order.
@@ -219,7 +220,7 @@ pub enum Report {
         #[n(1)]
         end: Gone,
     },
-    /// To an engine that adopts: a sandbox that lives.
+    /// To an engine that adopts: a sandbox that lives. With the sockets of its outlet.
     #[n(6)]
     Living(#[n(0)] Living),
     /// It was frozen or thawed.

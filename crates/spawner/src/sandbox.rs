@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
@@ -45,6 +45,8 @@ pub struct Sandbox {
     pub timed_out: bool,
     /// Kept from being removed.
     pub layers: Vec<Rc<HeldLayer>>,
+    /// The sockets of its outlet. The engine has them, too; the next one gets these.
+    pub outlet: Vec<OwnedFd>,
     /// Its agent's socket.
     pub door: Option<Door>,
     /// Before the lease: while the folder exists, nobody else may have the id that owns it.
@@ -108,6 +110,11 @@ impl Sandbox {
     pub fn describe(&self) -> Living {
         let age_ms = self.born.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
         Living { id: self.id.clone(), pid: self.pid, frozen: self.frozen, age_ms }
+    }
+
+    /// The sockets of its outlet, to be passed on.
+    pub fn sockets(&self) -> Vec<BorrowedFd<'_>> {
+        self.outlet.iter().map(AsFd::as_fd).collect()
     }
 
     /// What it uses now.

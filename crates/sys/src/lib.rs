@@ -10,6 +10,7 @@
 //! - [`loopdev`]: a file as a block device.
 //! - [`mount`]: changing what is mounted, `mount_setattr(2)`.
 //! - [`spawn`]: starting a program from the agent.
+//! - [`transparent`]: sockets that stand for other hosts.
 
 pub mod clone;
 pub mod filter;
@@ -18,3 +19,4 @@ pub mod loopback;
 pub mod loopdev;
 pub mod mount;
 pub mod spawn;
+pub mod transparent;

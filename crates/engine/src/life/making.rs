@@ -11,6 +11,7 @@ use super::live::Live;
 use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
 use super::volume::Volume;
+use crate::driver::Extras;
 use crate::engine::{new_id, new_secret};
 use crate::sandbox::{Command, Sandbox};
 
@@ -141,7 +142,7 @@ impl Sandboxes {
             None => {
                 let volumes = self.binds_of(&record)?;
                 let image = self.0.engine.resolve(&spec.image)?;
-                self.0.engine.create_lasting(record.id.clone(), spec, image, volumes).await?
+                self.0.engine.create_lasting(record.id.clone(), spec, image, volumes, Extras::default()).await?
             }
         };
         let image = sandbox.image().clone();

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::making::FOREVER;
 use crate::Engine;
+use crate::driver::Extras;
 use crate::engine::{EngineError, new_id};
 use crate::sandbox::{Command, Sandbox};
 
@@ -96,7 +97,7 @@ async fn fill(warm: Weak<Warm>, engine: Arc<Engine>) {
 
 async fn make(engine: &Engine, spec: Spec) -> Result<Sandbox, EngineError> {
     let image = engine.resolve(&spec.image)?;
-    let sandbox = engine.create_lasting(new_id(), spec, image, Vec::new()).await?;
+    let sandbox = engine.create_lasting(new_id(), spec, image, Vec::new(), Extras::default()).await?;
     // The first command is the slowest: let it be this one.
     let first = Command { user: Some("0".into()), ..Command::new(["/bin/true"]) };
     if let Ok(process) = sandbox.exec(first).await {

@@ -7,4 +7,5 @@ mod adoption;
 #[path = "../common/mod.rs"]
 mod common;
 mod engine;
+mod outlets;
 mod snapshots;

@@ -5,10 +5,11 @@
 //!
 //! - [`root`]: the overlay and the way into it.
 //! - [`devices`], [`procfs`]: `/dev` and `/proc`.
-//! - [`binds`]: layers and mounts as the spawner opens them.
+//! - [`binds`]: layers and mounts as the spawner opens them. [`files`]: what the host puts on top.
 
 pub mod binds;
 pub mod devices;
+pub mod files;
 pub mod procfs;
 pub mod root;
 
@@ -19,7 +20,7 @@ use rustix::process::{Resource, Rlimit, chdir, setrlimit, umask};
 use rustix::system::sethostname;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::plan::{Bounds, Container};
+use crate::plan::{Bounds, Container, PutFile};
 use crate::protocol::{During, Problem};
 pub use binds::Materials;
 
@@ -30,6 +31,7 @@ pub type HandOut<'a> = &'a dyn Fn(OwnedFd) -> Result<(), Problem>;
 pub fn enclose(
     plan: &Container,
     bounds: &Bounds,
+    put: &[PutFile],
     materials: Materials,
     switch_users: bool,
     hand_out: Option<HandOut<'_>>,
@@ -49,6 +51,7 @@ pub fn enclose(
     devices::attach(&root, materials.devices, plan.shm, switch_users)?;
     procfs::attach(&root, materials.masks)?;
     binds::attach_all(&root, plan, materials.system, materials.mounts)?;
+    files::put(&root, put)?;
     root::pivot(&root)?;
     chdir("/").during("enter the new root")?;
     sethostname(plan.hostname.as_bytes()).during("set the host name")?;

@@ -93,6 +93,11 @@ impl Server {
             true => self.keep(id, plan)?,
             false => Default::default(),
         };
+        let outlet = match (plan.egress, self.walls) {
+            (true, Walls::Container) => self.stage.network.open_outlet()?.sockets,
+            (true, Walls::Process) => return Err(Problem::plain("start", "this kind of wall has no way out")),
+            (false, _) => Vec::new(),
+        };
         let started = group.limit(limits).and_then(|()| self.start(plan, fds, listener, &group, lease.as_ref()));
         let (pid, pidfd, stage) = started?;
         group.started();
@@ -112,6 +117,7 @@ impl Server {
             overdue: Overdue::Destroy,
             timed_out: false,
             layers,
+            outlet,
             door,
             scratch,
             lease,

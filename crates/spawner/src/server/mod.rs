@@ -167,17 +167,22 @@ impl Server {
         self.lose_engine();
         self.engine = Some(Conversation::begin(socket, &self.events, ENGINE)?);
         let unheard = std::mem::take(&mut self.unheard);
-        let living: Vec<Report> =
-            self.sandboxes.values().filter(|sandbox| sandbox.lasting).map(|it| Report::Living(it.describe())).collect();
+        let lasting = |sandbox: &&Sandbox| sandbox.lasting;
+        let living = self.sandboxes.values().filter(lasting).count() as u32;
         self.report(Report::Ready(Standing {
             owner: self.owner.name.clone(),
             build: self.build.clone(),
             privilege: self.privilege.clone(),
             walls: self.walls,
-            living: living.len() as u32,
+            living,
             unheard: unheard.len() as u32,
         }));
-        living.into_iter().chain(unheard).for_each(|report| self.report(report));
+        if let Some(engine) = &mut self.engine {
+            for sandbox in self.sandboxes.values().filter(lasting) {
+                engine.say(Report::Living(sandbox.describe()), &sandbox.sockets(), &self.events, ENGINE);
+            }
+        }
+        unheard.into_iter().for_each(|report| self.report(report));
         Ok(())
     }
 
@@ -315,9 +320,9 @@ impl Server {
         let answer = match order.command {
             Command::Create { id, plan } => match self.create(&id, &plan, fds) {
                 Ok((pid, token)) => {
-                    let pidfd = self.sandboxes.get(&token).map(|sandbox| sandbox.pidfd.as_fd());
-                    if let Some(engine) = &mut self.engine {
-                        engine.say(Report::Created { ticket, id, pid }, pidfd, &self.events, ENGINE);
+                    if let (Some(engine), Some(sandbox)) = (&mut self.engine, self.sandboxes.get(&token)) {
+                        let fds = [&[sandbox.pidfd.as_fd()], &sandbox.sockets()[..]].concat();
+                        engine.say(Report::Created { ticket, id, pid }, &fds, &self.events, ENGINE);
                     }
                     if self.haste == Haste::OneContainer {
                         self.stage.leave(&self.thread);
@@ -362,7 +367,7 @@ impl Server {
 
     fn report(&mut self, report: Report) {
         if let Some(engine) = &mut self.engine {
-            engine.say(report, None, &self.events, ENGINE);
+            engine.say(report, &[], &self.events, ENGINE);
         } else if matches!(report, Report::Gone { .. }) {
             self.remember(vec![report]);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use sloplet_client::ClientError;
-use sloplet_engine::{End, Engine, Sandbox};
+use sloplet_engine::{End, Engine, Extras, Sandbox};
 use sloplet_spawner::launcher::Forked;
 use sloplet_wire::{ErrorCode, Exit};
 
@@ -47,7 +47,7 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
 }
 
 async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> anyhow::Result<u8> {
-    let sandbox = engine.create(spec).await?;
+    let sandbox = engine.create(spec, Extras::default()).await?;
     for missing in sandbox.unenforced() {
         complain!("sloplet: warning: {} is not enforced: {}", missing.feature, missing.detail);
     }

@@ -1,0 +1,79 @@
+//! Sockets inside a sandbox's network namespace on which the host hears what it wants from the outside.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, netlink, socket_with, sockopt};
+use sloplet_policy::addresses::{INSIDE_V4, INSIDE_V6, RESOLVER_V4, RESOLVER_V6};
+use sloplet_sys::transparent::make_transparent;
+
+use super::{routes, rules};
+use crate::protocol::{During, Problem};
+
+/// The port of the sockets, on the resolver's addresses, and the only one that programs inside cannot have.
+pub const PORT: u16 = 1;
+
+/// Connections that may wait until they are taken.
+const BACKLOG: i32 = 4096;
+
+const STEP: &str = "make a way out of the sandbox";
+
+/// The sockets. What is accepted from a listener has the address that was wanted as its own; while nobody accepts, nothing
+/// goes out.
+#[derive(Debug)]
+pub struct Outlet {
+    /// Listeners (stream sockets), one for each family, then resolvers (datagram sockets). None waits.
+    pub sockets: Vec<OwnedFd>,
+}
+
+impl Outlet {
+    /// Opens them in this process's network namespace, which must be fresh, and leads everything there.
+    pub(super) fn open() -> Result<Self, Problem> {
+        routes::lead_everything_here(INSIDE_V4.into()).during(STEP)?;
+        let mut resolvers = vec![IpAddr::from(RESOLVER_V4)];
+        match routes::lead_everything_here(INSIDE_V6.into()) {
+            Ok(()) => resolvers.push(RESOLVER_V6.into()),
+            Err(error) if says_no_ipv6(&error) => {}
+            Err(error) => return Err(Problem::new(STEP, error)),
+        }
+        rules::batch(&resolvers).send(Some(netlink::NETFILTER)).map_err(explain)?;
+        let listeners = resolvers.iter().map(|address| open(*address, SocketType::STREAM));
+        let all = listeners.chain(resolvers.iter().map(|address| open(*address, SocketType::DGRAM)));
+        Ok(Self { sockets: all.collect::<io::Result<_>>().during(STEP)? })
+    }
+}
+
+/// Whether this kernel, or its administrator, has no IPv6.
+fn says_no_ipv6(error: &io::Error) -> bool {
+    let absent = [Errno::ACCESS, Errno::AFNOSUPPORT, Errno::OPNOTSUPP, Errno::ADDRNOTAVAIL, Errno::NODEV, Errno::INVAL];
+    error.raw_os_error().is_some_and(|code| absent.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+fn explain(error: io::Error) -> Problem {
+    let mut problem = Problem::new(STEP, error);
+    problem.detail.push_str(
+        " (this needs a kernel with nf_tables and TPROXY: as root, 'modprobe -a nft_tproxy nft_reject_ipv4 \
+         nft_reject_ipv6'; or do without network)",
+    );
+    problem
+}
+
+fn open(address: IpAddr, kind: SocketType) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    make_transparent(socket.as_fd(), address.is_ipv6())?;
+    if kind == SocketType::STREAM {
+        // For what is accepted: a server inside can then have a port that somebody is connected to outside.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    bind(&socket, &SocketAddr::new(address, PORT))?;
+    if kind == SocketType::STREAM {
+        listen(&socket, BACKLOG)?;
+    }
+    Ok(socket)
+}
