@@ -9,19 +9,25 @@
 //! - [`network`]: what it may reach, and which addresses nobody may.
 //! - [`protect`]: host paths that are never shown inside.
 //! - [`report`]: what a driver enforces on this host.
+//! - [`secret`]: secrets that are used from inside and never are inside.
+//! - [`budget`]: money, tokens, calls and commands that may be used up.
 
 pub mod addresses;
 pub mod bind;
+pub mod budget;
 pub mod limits;
 pub mod network;
 pub mod protect;
 pub mod report;
+pub mod secret;
 pub mod spec;
 pub mod units;
 
 pub use bind::Bind;
+pub use budget::Budget;
 pub use limits::Limits;
 pub use network::{Network, Rule};
 pub use report::{Capability, DriverReport, Enforcement, Feature};
+pub use secret::SecretRule;
 pub use spec::{Isolation, Spec};
 pub use units::{ByteSize, Cpus, Span};

@@ -1,0 +1,3 @@
+//! What the host does with a sandbox's connections.
+
+pub mod intercept;

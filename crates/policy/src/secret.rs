@@ -1,0 +1,392 @@
+//! Secrets a sandbox may use without ever holding them.
+//!
+//! Inside, the variable holds a placeholder. The gateway on the host puts the real value in, on the way to the hosts that
+//! the rule names and to nobody else.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// One secret: what it is called inside, where its value comes from, and which hosts may see it.
+///
+/// On the command line: `NAME@host[,host…]`, `NAME=env:VAR@host`, `NAME=file:/path@host`, `NAME=cmd:program arg…@host`,
+/// each followed by any of `;header=x-api-key`, `;query=key`, `;body`, `;prefix=sk-ant-`, `;http`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretRule {
+    /// The variable inside that holds the placeholder.
+    pub name: String,
+    /// Who may see the value.
+    pub hosts: Vec<HostPattern>,
+    /// Where the value comes from, on the host.
+    pub source: Source,
+    /// Where in a request the placeholder is replaced.
+    #[serde(default)]
+    pub place: Place,
+    /// What the placeholder begins with, for programs that look at the form of a key before they use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Whether the value may also travel over plain HTTP, where everyone on the way can read it.
+    #[serde(default)]
+    pub http: bool,
+}
+
+/// Where a secret's value comes from, on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "from", deny_unknown_fields)]
+pub enum Source {
+    /// A variable of sloplet's own environment.
+    Env {
+        /// Its name.
+        var: String,
+    },
+    /// A file; one line break at its end is not part of the value.
+    File {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// What a command prints, without a shell; one line break at its end is not part of the value.
+    Command {
+        /// The program and its arguments.
+        argv: Vec<String>,
+    },
+}
+
+/// Where in a request a placeholder is replaced. Everywhere else it stays a placeholder.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In every header and in the query, not in the body: bodies are often stored and shown again by the host.
+    #[default]
+    Anywhere,
+    /// In this header, or in any.
+    Header {
+        /// Its name.
+        #[serde(default)]
+        name: Option<String>,
+    },
+    /// In this parameter of the query, or in any.
+    Query {
+        /// Its name.
+        #[serde(default)]
+        name: Option<String>,
+    },
+    /// In the body.
+    Body,
+}
+
+/// A host by name: `api.example.com`, `*.example.com` (not `example.com` itself), each with `:port` if it is not the usual.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostPattern {
+    name: String,
+    below: bool,
+    port: Option<u16>,
+}
+
+/// A rule that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SecretError {
+    /// Not of the form.
+    #[error("secret '{given}' is not of the form NAME@host: write {corrected}")]
+    Form {
+        /// What was given.
+        given: String,
+        /// What was probably meant.
+        corrected: String,
+    },
+    /// The variable's name is none.
+    #[error(
+        "'{0}' is not the name of a variable: use letters, digits and '_', not beginning with a digit, like API_KEY"
+    )]
+    Name(String),
+    /// The source is none that is known.
+    #[error("'{0}' is not a source of a secret: write env:VARIABLE, file:/path or cmd:program")]
+    Source(String),
+    /// An option that is none.
+    #[error("'{0}' is not an option of a secret: there are header=NAME, query=NAME, body, prefix=TEXT and http")]
+    Setting(String),
+    /// The host is no host.
+    #[error("'{given}' is not a host that a secret can be for: write {corrected}")]
+    Host {
+        /// What was given.
+        given: String,
+        /// What was probably meant.
+        corrected: String,
+    },
+}
+
+impl HostPattern {
+    /// Whether it means this host and port. Without a port of its own it means `usual` ones.
+    pub fn matches(&self, name: &str, port: u16, usual: &[u16]) -> bool {
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        let named = match self.below {
+            false => name == self.name,
+            true => name.strip_suffix(&self.name).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+        };
+        named && self.port.map_or_else(|| usual.contains(&port), |own| own == port)
+    }
+
+    /// The name, without `*.`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it means the names below it, and not the name itself.
+    pub fn is_below(&self) -> bool {
+        self.below
+    }
+
+    /// The port, if it has one of its own.
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let error = |corrected: &str| SecretError::Host { given: printable(text), corrected: corrected.to_owned() };
+        let lower = text.trim().to_ascii_lowercase();
+        let bare = lower.split_once("://").map_or(lower.as_str(), |(_, rest)| rest);
+        let bare = bare.split(['/', '?', '#']).next().unwrap_or("");
+        let (name, port) = match bare.rsplit_once(':') {
+            Some((name, port)) => match port.parse::<u16>() {
+                Ok(port) if port > 0 => (name, Some(port)),
+                _ if is_name(name) => return Err(error(&format!("{name}:443"))),
+                _ => return Err(error("a name, like api.example.com or *.example.com:8443")),
+            },
+            None => (bare, None),
+        };
+        let (below, name) = name.strip_prefix("*.").map_or((false, name), |rest| (true, rest));
+        let name = name.strip_suffix('.').unwrap_or(name);
+        if !is_name(name) || (below && !name.contains('.')) {
+            return Err(error("a name, like api.example.com or *.example.com; there is no secret for every host"));
+        }
+        let pattern = Self { name: name.to_owned(), below, port };
+        match lower == bare {
+            true => Ok(pattern),
+            false => Err(error(&pattern.to_string())),
+        }
+    }
+}
+
+/// Names and IPv4 addresses: labels of letters, digits, `-` and `_`.
+fn is_name(name: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let star = if self.below { "*." } else { "" };
+        write!(f, "{star}{}", self.name)?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl TryFrom<String> for HostPattern {
+    type Error = SecretError;
+
+    fn try_from(text: String) -> Result<Self, SecretError> {
+        text.parse()
+    }
+}
+
+impl From<HostPattern> for String {
+    fn from(pattern: HostPattern) -> Self {
+        pattern.to_string()
+    }
+}
+
+impl SecretRule {
+    /// Refuses what cannot be meant: no host, a name that is no variable's, an empty source.
+    pub fn check(&self) -> Result<(), SecretError> {
+        if !is_variable(&self.name) {
+            return Err(SecretError::Name(printable(&self.name)));
+        }
+        if self.hosts.is_empty() {
+            let corrected = format!("{}@api.example.com", self.name);
+            return Err(SecretError::Form { given: self.name.clone(), corrected });
+        }
+        let usable = match &self.source {
+            Source::Env { var } => is_variable(var),
+            Source::File { path } => !path.as_os_str().is_empty(),
+            Source::Command { argv } => argv.first().is_some_and(|program| !program.is_empty()),
+        };
+        if !usable {
+            return Err(SecretError::Source(String::new()));
+        }
+        let plain =
+            |text: &String| text.len() <= 64 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+        let named = match &self.place {
+            Place::Header { name } | Place::Query { name } => name.as_ref(),
+            Place::Anywhere | Place::Body => None,
+        };
+        match named.into_iter().chain(&self.prefix).find(|text| !plain(text)) {
+            Some(text) => Err(SecretError::Setting(printable(text))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this host may see the value.
+    pub fn is_for(&self, name: &str, port: u16) -> bool {
+        let usual: &[u16] = if self.http { &[443, 80] } else { &[443] };
+        self.hosts.iter().any(|host| host.matches(name, port, usual))
+    }
+}
+
+impl FromStr for SecretRule {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let mut parts = text.split(';');
+        let main = parts.next().unwrap_or("");
+        let form = |corrected: String| SecretError::Form { given: shown(main), corrected };
+        // A command may hold an '@', a host cannot.
+        let Some((left, hosts)) = main.rsplit_once('@') else {
+            let name = main.split('=').next().unwrap_or("");
+            let name = if is_variable(name) { name } else { "API_KEY" };
+            return Err(form(format!("{name}@api.example.com")));
+        };
+        let (name, source) = match left.split_once('=') {
+            None => (left, Source::Env { var: left.to_owned() }),
+            Some((name, source)) => (
+                name,
+                source_of(source).ok_or_else(|| {
+                    // What follows may be the secret itself, given by mistake: it is not repeated.
+                    form(format!("{0}=env:{0}@{hosts}; the value itself is never given here", name))
+                })?,
+            ),
+        };
+        let hosts = hosts.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let mut rule = Self { name: name.to_owned(), hosts, source, place: Place::Anywhere, prefix: None, http: false };
+        for part in parts {
+            let owned = |value: &str| Some(value.to_owned());
+            match part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value))) {
+                ("header", value) => rule.place = Place::Header { name: value.and_then(owned) },
+                ("query", value) => rule.place = Place::Query { name: value.and_then(owned) },
+                ("body", None) => rule.place = Place::Body,
+                ("prefix", Some(value)) => rule.prefix = owned(value),
+                ("http", None) => rule.http = true,
+                _ => return Err(SecretError::Setting(printable(part))),
+            }
+        }
+        rule.check()?;
+        Ok(rule)
+    }
+}
+
+fn source_of(text: &str) -> Option<Source> {
+    let (kind, value) = text.split_once(':')?;
+    match kind {
+        "env" => Some(Source::Env { var: value.to_owned() }),
+        "file" => Some(Source::File { path: value.into() }),
+        "cmd" => Some(Source::Command { argv: value.split_whitespace().map(str::to_owned).collect() }),
+        _ => None,
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    (1..=128).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// What was given, without what follows a `=`, which may be a secret.
+fn shown(text: &str) -> String {
+    text.split_once('=').map_or_else(|| printable(text), |(name, _)| format!("{}=…", printable(name)))
+}
+
+fn printable(text: &str) -> String {
+    text.chars().take(60).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> SecretRule {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn rules_are_read_as_people_write_them() {
+        let short = rule("ANTHROPIC_API_KEY@api.anthropic.com");
+        assert_eq!(short.source, Source::Env { var: "ANTHROPIC_API_KEY".into() });
+        assert_eq!(short.place, Place::Anywhere);
+        let long = rule("KEY=env:WORK_KEY@API.example.com,*.example.org:8443;header=x-api-key;prefix=sk-ant-;http");
+        assert_eq!(
+            long.hosts.iter().map(HostPattern::to_string).collect::<Vec<_>>(),
+            ["api.example.com", "*.example.org:8443"]
+        );
+        assert_eq!(long.place, Place::Header { name: Some("x-api-key".into()) });
+        assert!(long.http && long.prefix.as_deref() == Some("sk-ant-"));
+        assert_eq!(rule("K=file:/run/key@h.example").source, Source::File { path: "/run/key".into() });
+        let command = rule("K=cmd:pass show me@work@h.example;query").source;
+        assert_eq!(command, Source::Command { argv: ["pass", "show", "me@work"].map(String::from).into() });
+    }
+
+    #[test]
+    fn bad_rules_are_refused_with_the_corrected_form() {
+        for (text, hint) in [
+            ("TOKEN", "write TOKEN@api.example.com"),
+            ("", "write API_KEY@api.example.com"),
+            ("TOKEN=sk-123@h.example", "TOKEN=env:TOKEN@h.example"),
+            ("1TOKEN@h.example", "not the name of a variable"),
+            ("TOKEN@*", "like api.example.com"),
+            ("TOKEN@*.com", "like api.example.com"),
+            ("TOKEN@", "like api.example.com"),
+            ("TOKEN@https://h.example/v1", "write h.example"),
+            ("TOKEN@h.example:0", "write h.example:443"),
+            ("TOKEN@a..b", "like api.example.com"),
+            ("TOKEN@h.example;heder=x", "header=NAME"),
+            ("TOKEN@h.example;header=a b", "'a b' is not an option"),
+            ("TOKEN=env:@h.example", "env:VARIABLE"),
+            ("TOKEN=cmd: @h.example", "cmd:program"),
+        ] {
+            let error = text.parse::<SecretRule>().unwrap_err().to_string();
+            assert!(error.contains(hint), "{text}: {error}");
+            assert!(!error.contains("sk-123"), "a value was repeated: {error}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_means_names_below_and_not_the_apex() {
+        let below: HostPattern = "*.example.com".parse().unwrap();
+        for (name, expected) in [("a.example.com", true), ("a.b.Example.com.", true), ("example.com", false)] {
+            assert_eq!(below.matches(name, 443, &[443]), expected, "{name}");
+        }
+        assert!(!below.matches("evilexample.com", 443, &[443]) && !below.matches(".example.com", 443, &[443]));
+        assert!(!below.matches("a.example.com", 22, &[443]));
+        let ported: HostPattern = "h.example:8443".parse().unwrap();
+        assert!(ported.matches("h.example", 8443, &[443]) && !ported.matches("h.example", 443, &[443]));
+        assert!(rule("K@h.example;http").is_for("h.example", 80) && !rule("K@h.example").is_for("h.example", 80));
+    }
+
+    #[test]
+    fn json_reads_back() {
+        for text in ["K@h.example", "K=file:/k@h.example;query=key", "K=cmd:a b@*.h.example:1;body;http"] {
+            let json = serde_json::to_string(&rule(text)).unwrap();
+            assert_eq!(serde_json::from_str::<SecretRule>(&json).unwrap(), rule(text), "{json}");
+        }
+        let json = r#"{"name":"K","hosts":["*"],"source":{"from":"env","var":"K"}}"#;
+        assert!(serde_json::from_str::<SecretRule>(json).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(text in ".*") {
+            let _ = text.parse::<SecretRule>();
+            let _ = text.parse::<HostPattern>();
+        }
+    }
+}
