@@ -112,7 +112,7 @@ pub struct PutFile {
 pub enum When {
     /// Whatever is there.
     Always,
-    /// If nothing has that name.
+    /// If nothing is there, or an empty file: as the sandbox's own, for it to change.
     Absent,
     /// If a file is there.
     Present,

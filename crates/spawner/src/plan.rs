@@ -63,7 +63,7 @@ pub enum When {
     /// Whatever is there.
     #[n(0)]
     Always,
-    /// If nothing has that name.
+    /// If nothing is there, or an empty file: as the sandbox's own, for it to change.
     #[n(1)]
     Absent,
     /// If a file is there.

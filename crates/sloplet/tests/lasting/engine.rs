@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ChildStdout;
+use std::process::{ChildStdout, Command};
 use std::time::{Duration, Instant};
 
 use crate::common::{Host, Running, Sloplet};
@@ -22,7 +22,9 @@ pub fn program(host: &Host, name: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_sloplet")).with_file_name("examples").join("lasting_engine");
     let copy = host.dir().join(name);
     if !copy.exists() {
-        fs::copy(built, &copy).unwrap();
+        // Not by this process: whatever it forks meanwhile would hold the file open for writing, and it could not be started.
+        let copied = Command::new("cp").arg(built).arg(&copy).status().unwrap();
+        assert!(copied.success());
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     }
     copy

@@ -430,7 +430,11 @@ fn images_cannot_lead_the_hosts_files_elsewhere() {
         engine.destroy("names");
         let made = with_certificates(&host, &sloplet, &mut engine, "nameless", "");
         assert!(made["error"].is_null(), "{made}");
-        assert!(engine.sh("nameless", "cat /etc/hosts").contains("127.0.0.1 localhost"));
+        let hosts = engine.sh("nameless", "cat /etc/hosts");
+        assert!(hosts.contains("127.0.0.1 localhost"), "{hosts}");
+        let changed =
+            json!({ "do": "exec", "id": "nameless", "user": "root", "script": "echo 1.2.3.4 x >>/etc/hosts" });
+        assert_eq!(engine.ask(changed)["code"], 0, "it is the sandbox's own");
         engine.destroy("nameless");
         engine.end();
         assert_eq!(fs::read_to_string(&outside).unwrap(), "outside");

@@ -1,5 +1,6 @@
 //! Files that the host puts into the new root: written in the stage and laid over their places, read-only. They are no part
-//! of what the sandbox writes, so snapshots have none of it, and nobody inside has the capability to take them away.
+//! of what the sandbox writes, so snapshots have none of it, and nobody inside has the capability to take them away. Only
+//! what merely fills a gap in the image becomes the sandbox's own.
 //!
 //! The image is hostile, but nothing of it runs yet: what is looked at stays what it is.
 
@@ -33,8 +34,12 @@ pub fn put(root: &OwnedFd, files: &[PutFile]) -> Result<(), Problem> {
     files.iter().enumerate().try_for_each(|(number, file)| write(root, number, file))?;
     for (number, file) in files.iter().enumerate() {
         for place in &file.places {
-            let Some(target) = find_place(root, &place.path, place.when)? else { continue };
             let step = format!("put a file at {}", place.path);
+            if place.when == When::Absent {
+                give(root, &place.path, file).during(&step)?;
+                continue;
+            }
+            let Some(target) = find_place(root, &place.path, place.when)? else { continue };
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
             let mount = open_tree(CWD, name(number), flags).during(&step)?;
             let attributes = Attributes::READ_ONLY | Attributes::NO_SUID | Attributes::NO_DEV | Attributes::NO_EXEC;
@@ -53,21 +58,45 @@ fn name(number: usize) -> String {
 fn write(root: &OwnedFd, number: usize, file: &PutFile) -> Result<(), Problem> {
     let step = "write a file of the host's";
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let target = open(name(number), flags, Mode::from_raw_mode(file.mode & 0o777)).during(step)?;
+    let target = open(name(number), flags, mode_of(file)).during(step)?;
     let base = file.after.iter().find_map(|path| read_base(root, path));
     let mut content = base.unwrap_or_default();
     if content.last().is_some_and(|byte| *byte != b'\n') {
         content.push(b'\n');
     }
     content.extend_from_slice(&file.content);
-    let mut rest = &content[..];
+    write_all(&target, &content).during(step)
+}
+
+fn write_all(target: &OwnedFd, mut rest: &[u8]) -> rustix::io::Result<()> {
     while !rest.is_empty() {
-        match rustix::io::write(&target, rest) {
+        match rustix::io::write(target, rest) {
             Err(Errno::INTR) => {}
-            count => rest = &rest[count.during(step)?..],
+            count => rest = &rest[count?..],
         }
     }
     Ok(())
+}
+
+fn mode_of(file: &PutFile) -> Mode {
+    Mode::from_raw_mode(file.mode & 0o777)
+}
+
+/// Gives the sandbox a file where its image has none, or an empty one. Not where anything is mounted: that is somebody's.
+fn give(root: &OwnedFd, path: &str, file: &PutFile) -> rustix::io::Result<()> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat2(root, path, flags | OFlags::PATH, Mode::empty(), resolve) {
+        Ok(there) if kind(&there) == Some(FileType::RegularFile) && fstat(&there)?.st_size == 0 => {}
+        Err(Errno::NOENT) => {}
+        _ => return Ok(()),
+    }
+    match openat2(root, path, flags | OFlags::WRONLY | OFlags::CREATE, mode_of(file), resolve) {
+        Ok(target) => write_all(&target, &file.content),
+        // There is no folder for it.
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A file of the image; `None` if there is none, or what is there is none to be read.
@@ -92,19 +121,21 @@ fn read_base(root: &OwnedFd, path: &str) -> Option<Vec<u8>> {
 }
 
 /// Where to lay a file: over the file that is found there, or over whatever has that name and is none. Nowhere, if it is
-/// not wanted there.
+/// wanted only over files.
 fn find_place(root: &OwnedFd, path: &str, when: When) -> Result<Option<OwnedFd>, Problem> {
     if let Some(file) = find(root, path, OFlags::PATH).ok().filter(is_plain) {
-        return Ok((when != When::Absent).then_some(file));
+        return Ok(Some(file));
     }
     // A symlink that leads nowhere, or to what is no file; or a FIFO, say: it is covered itself.
-    match (find(root, path, OFlags::PATH | OFlags::NOFOLLOW), when) {
-        (Ok(_), When::Absent | When::Present) | (Err(_), When::Present) => Ok(None),
-        (Ok(other), When::Always) if kind(&other) == Some(FileType::Directory) => {
+    if when == When::Present {
+        return Ok(None);
+    }
+    match find(root, path, OFlags::PATH | OFlags::NOFOLLOW) {
+        Ok(other) if kind(&other) == Some(FileType::Directory) => {
             Err(Problem::plain(&format!("put a file at {path}"), "the image has a folder there"))
         }
-        (Ok(other), When::Always) => Ok(Some(other)),
-        (Err(_), _) => make_place(root.as_fd(), path, false).map(Some),
+        Ok(other) => Ok(Some(other)),
+        Err(_) => make_place(root.as_fd(), path, false).map(Some),
     }
 }
 
