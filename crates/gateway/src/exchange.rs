@@ -1,0 +1,399 @@
+//! One request, and its answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER,
+    UPGRADE,
+};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use sloplet_egress::intercept::Target;
+use sloplet_policy::Budget;
+
+use crate::account::{Amount, Cap, Refusal};
+use crate::body::{Body, HoldError, Redacted, full, hold};
+use crate::event::{Event, LlmCall};
+use crate::gateway::{Config, Shared};
+use crate::headers::{is_for, strip_hop, upgrade};
+use crate::llm::{Call, Endpoint, Kind, Refused, Shape, kind};
+use crate::meter::{Meter, Metered, tell};
+use crate::upstream::{SendError, Upstream};
+use crate::vault::Vault;
+
+/// Longest body that is held to be read or changed; the APIs take no longer ones.
+pub(crate) const HELD: usize = 32 << 20;
+
+/// One connection's requests.
+pub(crate) struct Exchange {
+    pub shared: Arc<Shared>,
+    pub target: Target,
+    pub upstream: Upstream,
+}
+
+/// A request that is not passed on, and how its client is told.
+struct Denied {
+    status: StatusCode,
+    message: String,
+    /// In the words of this API.
+    shape: Option<(Shape, Refused)>,
+    retry_after: Option<u64>,
+}
+
+impl Denied {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), shape: None, retry_after: None }
+    }
+
+    /// A call that cannot be counted. 400 is not tried again.
+    fn uncounted(shape: Shape, message: impl Into<String>) -> Self {
+        let shape = Some((shape, Refused::Request));
+        Self { status: StatusCode::BAD_REQUEST, message: message.into(), shape, retry_after: None }
+    }
+
+    /// A call that does not fit. 402 is not tried again; too many in a minute are, later.
+    fn over(shape: Shape, refusal: &Refusal) -> Self {
+        let (status, kind) = match refusal.which {
+            Cap::RequestsPerMinute | Cap::ExecPerMinute => (StatusCode::TOO_MANY_REQUESTS, Refused::Rate),
+            Cap::Usd | Cap::Tokens => (StatusCode::PAYMENT_REQUIRED, Refused::Budget),
+        };
+        let retry_after = refusal.retry_after.map(|wait| wait.as_secs() + 1);
+        Self { status, message: refusal.message.clone(), shape: Some((shape, kind)), retry_after }
+    }
+
+    fn response(self) -> Response<Body> {
+        let (kind, text) = match self.shape {
+            Some((shape, refused)) => ("application/json", shape.error(refused, &self.message)),
+            None => ("text/plain; charset=utf-8", format!("{}\n", self.message)),
+        };
+        let mut response = Response::new(full(text));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        match self.retry_after {
+            Some(seconds) => headers.insert(RETRY_AFTER, HeaderValue::from(seconds)),
+            None => headers.insert("x-should-retry", HeaderValue::from_static("false")),
+        };
+        response
+    }
+}
+
+impl Exchange {
+    /// Passes a request on and answers with what comes back, or says why not.
+    pub async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
+        match self.pass(request).await {
+            Ok(response) => response,
+            Err(denied) => {
+                let reason = denied.message.clone();
+                self.tell(Event::Refused {
+                    connection: self.target.connection,
+                    host: self.target.name.clone(),
+                    reason,
+                });
+                denied.response()
+            }
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        (self.shared.events)(event);
+    }
+
+    async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Denied> {
+        let Target { name, port, tls, .. } = &self.target;
+        if !is_for(&request, name, *port, *tls) {
+            let message =
+                format!("sloplet: this connection was allowed to {name}:{port}, and the request is for another host");
+            return Err(Denied::new(StatusCode::MISDIRECTED_REQUEST, message));
+        }
+        if request.method() == Method::CONNECT {
+            return Err(Denied::new(StatusCode::METHOD_NOT_ALLOWED, "sloplet: no tunnel through this host"));
+        }
+        let config = self.shared.config();
+        let mut vault = Vault::new(&config.secrets, name, *port, *tls);
+        let protocol = upgrade(&request);
+        let upgraded = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        let (mut parts, body) = request.into_parts();
+        strip_hop(&mut parts.headers);
+        let head = parts.method == Method::HEAD;
+
+        let address = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let budget = config.account.budget();
+        let metered = self.metered(&config, &budget, &parts.method, &address, protocol.is_some())?;
+        // Held while the body is: a sandbox's requests together take no more memory than this.
+        let _room;
+        let (mut meter, body) = match metered {
+            Some(endpoint) => {
+                _room = self.room(&parts.headers).await;
+                let held = self.held(body, Some(endpoint.shape())).await?;
+                let (meter, body) = self.admit(&config, &budget, endpoint, &parts.headers, held)?;
+                let filled = vault.body(&parts.headers, &body).map_err(|error| forbidden(&error))?;
+                (meter, set(&mut parts.headers, filled.map_or(body, Bytes::from)))
+            }
+            None if vault.fills_bodies() && !hyper::body::Body::is_end_stream(&body) => {
+                _room = self.room(&parts.headers).await;
+                let held = self.held(body, None).await?;
+                let filled = vault.body(&parts.headers, &held).map_err(|error| forbidden(&error))?;
+                (None, set(&mut parts.headers, filled.map_or(held, Bytes::from)))
+            }
+            None => (None, body.map_err(Into::into).boxed_unsync()),
+        };
+        vault.headers(&mut parts.headers).map_err(|error| forbidden(&error))?;
+        let address = vault.query(&address).map_err(|error| forbidden(&error))?.unwrap_or(address);
+        let used = vault.seen.iter().any(|seen| seen.used);
+        self.tell_seen(&vault);
+        if meter.is_some() || !vault.needles.is_empty() {
+            // What is compressed can be neither searched nor read.
+            parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        if let Some(protocol) = protocol {
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            parts.headers.insert(UPGRADE, protocol);
+        }
+        let mut onward = Request::new(body);
+        *onward.method_mut() = parts.method;
+        *onward.headers_mut() = parts.headers;
+
+        if let Some(meter) = &mut meter {
+            meter.sent();
+        }
+        let answered = match self.upstream.send(onward, address).await {
+            Ok(answered) => answered,
+            Err(error) => {
+                if let (Some(meter), SendError::Unreached(_)) = (meter.take(), &error) {
+                    meter.release(StatusCode::BAD_GATEWAY.as_u16());
+                }
+                return Err(Denied::new(
+                    StatusCode::BAD_GATEWAY,
+                    format!("sloplet: {name}:{port} was not reached: {error}"),
+                ));
+            }
+        };
+        self.answer(answered, meter, &vault, upgraded, head, used)
+    }
+
+    /// Whether a request is a call that is counted.
+    fn metered(
+        &self,
+        config: &Config,
+        budget: &Budget,
+        method: &Method,
+        address: &PathAndQuery,
+        upgrades: bool,
+    ) -> Result<Option<Endpoint>, Denied> {
+        let Some(shape) = config.shape(&self.target.name, self.target.port) else { return Ok(None) };
+        let capped = budget.usd.is_some() || budget.tokens.is_some();
+        if upgrades && capped {
+            let message =
+                "sloplet: under a budget this API is used by HTTP requests: what goes over a socket is not counted";
+            return Err(Denied::uncounted(shape, message));
+        }
+        match kind(shape, method, address.path()) {
+            Kind::Metered(endpoint) => Ok(Some(endpoint)),
+            Kind::Unknown if capped => {
+                let path: String = address.path().chars().take(100).collect();
+                let message =
+                    format!("sloplet: what {method} {path} costs is not known, so it is refused under a budget");
+                Err(Denied::uncounted(shape, message))
+            }
+            Kind::Unknown | Kind::Free => Ok(None),
+        }
+    }
+
+    /// Waits for room to hold a body.
+    async fn room(&self, headers: &HeaderMap) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let kib = length.unwrap_or(HELD).min(HELD).div_ceil(1024).max(1);
+        self.shared.room.clone().acquire_many_owned(u32::try_from(kib).unwrap_or(1)).await.ok()
+    }
+
+    async fn held(&self, body: Incoming, shape: Option<Shape>) -> Result<Bytes, Denied> {
+        hold(body, HELD).await.map_err(|error| {
+            let shape = shape.map(|shape| (shape, Refused::Request));
+            let (status, message) = match error {
+                HoldError::TooLong => {
+                    (StatusCode::PAYLOAD_TOO_LARGE, format!("sloplet: the body is longer than {HELD} bytes"))
+                }
+                HoldError::Broken => (StatusCode::BAD_REQUEST, "sloplet: the body did not come to its end".to_owned()),
+            };
+            Denied { status, message, shape, retry_after: None }
+        })
+    }
+
+    /// Reads a call and keeps back what it may cost.
+    fn admit(
+        &self,
+        config: &Config,
+        budget: &Budget,
+        endpoint: Endpoint,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<(Option<Meter>, Bytes), Denied> {
+        let shape = endpoint.shape();
+        let capped = budget.usd.is_some() || budget.tokens.is_some();
+        let mut event = LlmCall {
+            connection: self.target.connection,
+            host: self.target.name.clone(),
+            provider: shape.name(),
+            endpoint: endpoint.name(),
+            request_bytes: body.len() as u64,
+            decision: "refused",
+            ..LlmCall::default()
+        };
+        let refuse = |mut event: LlmCall, denied: Denied| {
+            event.status = denied.status.as_u16();
+            event.reason = Some(denied.message.clone());
+            self.tell(Event::LlmCall(Box::new(event)));
+            denied
+        };
+        let encoded = headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity");
+        let read = match encoded {
+            true => Err("the request's body is compressed".to_owned()),
+            false => Call::read(endpoint, body.clone()).map_err(|error| error.to_string()),
+        };
+        let call = match read {
+            Ok(call) => call,
+            // Without a cap nothing depends on it: let the API say what is wrong.
+            Err(_) if !capped => return Ok((None, body)),
+            Err(why) => {
+                return Err(refuse(
+                    event,
+                    Denied::uncounted(shape, format!("sloplet: {why}; under a budget it is refused")),
+                ));
+            }
+        };
+        event.model.clone_from(&call.model);
+        event.stream = call.stream;
+        event.request_sha256.clone_from(&call.sha256);
+        event.prompt.clone_from(&call.prompt);
+
+        let price = config.prices.find(&call.model);
+        if price.is_none() && budget.usd.is_some() {
+            let message = format!(
+                "sloplet: model '{}' has no price, so it is refused under a budget in dollars: add it to {}",
+                call.model,
+                config.prices.file()
+            );
+            return Err(refuse(event, Denied::uncounted(shape, message)));
+        }
+        if let (true, Some(why)) = (capped, &call.unbounded) {
+            let message = format!("sloplet: this call has no upper bound and is refused under a budget: {why}");
+            return Err(refuse(event, Denied::uncounted(shape, message)));
+        }
+        let worst = call.worst(price.as_deref());
+        let need = Amount { micro_usd: price.as_ref().map_or(0, |price| price.cost(&worst)), tokens: worst.tokens() };
+        event.reserved_micro_usd = need.micro_usd;
+        event.reserved_tokens = need.tokens;
+        let reservation = match config.account.reserve(need) {
+            Ok(reservation) => reservation,
+            Err(refusal) => {
+                let denied = refuse(event, Denied::over(shape, &refusal));
+                tell(&self.shared.events, refusal.reached);
+                return Err(denied);
+            }
+        };
+        event.decision = "allowed";
+        let meter = Meter::new(endpoint, reservation, price, worst, event, self.shared.events.clone());
+        Ok((Some(meter), call.body))
+    }
+
+    fn tell_seen(&self, vault: &Vault<'_>) {
+        for seen in &vault.seen {
+            let (connection, host) = (self.target.connection, self.target.name.clone());
+            let (name, place) = (seen.name.clone(), seen.place);
+            self.tell(match seen.used {
+                true => Event::SecretUsed { connection, name, host, place },
+                false => Event::PlaceholderLeaving { connection, name, host, place },
+            });
+        }
+    }
+
+    /// Passes an answer back: counted, and without values.
+    fn answer(
+        &self,
+        answered: Response<Incoming>,
+        meter: Option<Meter>,
+        vault: &Vault<'_>,
+        upgraded: Option<hyper::upgrade::OnUpgrade>,
+        head: bool,
+        used: bool,
+    ) -> Result<Response<Body>, Denied> {
+        let status = answered.status();
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            return self.join(answered, upgraded);
+        }
+        let (mut parts, body) = answered.into_parts();
+        let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity");
+        if used && encoded {
+            let message = "sloplet: the host compressed its answer although it was asked not to, so it cannot be searched for the secret";
+            return Err(Denied::new(StatusCode::BAD_GATEWAY, message));
+        }
+        strip_hop(&mut parts.headers);
+        let mut body: Body = body.map_err(Into::into).boxed_unsync();
+        if let Some(mut meter) = meter {
+            if status.is_success() {
+                let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+                meter.begin(status.as_u16(), kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"));
+                body = Metered::new(body, meter).boxed_unsync();
+            } else {
+                meter.release(status.as_u16());
+            }
+        }
+        if !vault.needles.is_empty() {
+            for value in parts.headers.values_mut() {
+                if let Some(clean) = vault.needles.replace(value.as_bytes()) {
+                    *value = HeaderValue::from_bytes(&clean).unwrap_or_else(|_| HeaderValue::from_static(""));
+                }
+            }
+            let empty = head || status == StatusCode::NOT_MODIFIED || status == StatusCode::NO_CONTENT;
+            if !empty && !encoded {
+                parts.headers.remove(CONTENT_LENGTH);
+                body = Redacted::new(body, vault.needles.clone()).boxed_unsync();
+            }
+        }
+        parts.version = hyper::Version::default();
+        parts.extensions.clear();
+        Ok(Response::from_parts(parts, body))
+    }
+
+    /// Both sides speak something else from now on; it is passed as it is.
+    fn join(
+        &self,
+        mut answered: Response<Incoming>,
+        upgraded: Option<hyper::upgrade::OnUpgrade>,
+    ) -> Result<Response<Body>, Denied> {
+        let Some(client) = upgraded else {
+            return Err(Denied::new(StatusCode::BAD_GATEWAY, "sloplet: the host changed the protocol unasked"));
+        };
+        let host = hyper::upgrade::on(&mut answered);
+        tokio::spawn(async move {
+            if let (Ok(client), Ok(host)) = tokio::join!(client, host) {
+                let (mut client, mut host) = (TokioIo::new(client), TokioIo::new(host));
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut host).await;
+            }
+        });
+        let (mut parts, _) = answered.into_parts();
+        let protocol = parts.headers.get(UPGRADE).cloned();
+        strip_hop(&mut parts.headers);
+        parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        if let Some(protocol) = protocol {
+            parts.headers.insert(UPGRADE, protocol);
+        }
+        parts.extensions.clear();
+        Ok(Response::from_parts(parts, full(Bytes::new())))
+    }
+}
+
+fn forbidden(error: &crate::vault::PutError) -> Denied {
+    Denied::new(StatusCode::FORBIDDEN, error.to_string())
+}
+
+/// A body that was held, with its length.
+fn set(headers: &mut HeaderMap, body: Bytes) -> Body {
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    full(body)
+}
