@@ -1,3 +1,61 @@
-//! What the host does with a sandbox's connections.
+//! The only way out of a sandbox.
+//!
+//! Inside there is no route: every connection and every DNS question arrives at a [`Doorway`]. Names get synthetic
+//! addresses, so that a connection tells which name it is for; the rules ([`sloplet_policy::network`]) decide by name and
+//! port; only then is the name resolved on the host, its addresses vetted, and one of what was vetted dialed.
+//!
+//! - [`doorway`]: how connections and questions arrive.
+//! - [`egress`]: [`Egress`], which serves a doorway until it is dropped.
+//! - [`event`]: what it reports. [`ask`]: asking a person. [`resolve`]: names on the host. [`host`]: the host's addresses.
+//! - [`intercept`]: handing a connection over to where keys are put in.
+//! - `dns`, `names`, `questions`: answering questions. `first`, `hello`, `http`: what a connection's first bytes, and each HTTP request,
+//!   say about where it goes. `connection`, `proxy`, `dial`, `relay`, `refuse`, `limits`: its way through.
+//!
+//! # What the bytes must say
+//!
+//! On a connection to a name, whatever the port:
+//! - TLS: the ClientHello's server name must be that name. Without one it is denied. With Encrypted ClientHello the outer
+//!   name counts (the inner one cannot be seen, and a real extension cannot be told from the random one that browsers
+//!   always send); programs learn ECH keys from HTTPS records, which the resolver here never gives out.
+//! - HTTP/1: each request's Host, and absolute target, must be that name. Ambiguous framing is answered with 400.
+//!   HTTP/2 without TLS cannot be checked and is denied; name the address in a rule where it is needed.
+//! - Anything else is passed on as it is: ssh, databases, mail. Servers may speak first.
+//!
+//! On a connection to an address that a rule names, nothing is checked but that no shown name is denied.
+//!
+//! # Limitations
+//!
+//! Under `internet`, every name has an address inside, whether it exists or not: it is looked up when it is dialed. What
+//! travels inside TLS is not seen here, unless an [`Intercept`] takes the connection over.
+//!
+//! Tested with a doorway of plain loopback sockets and a resolver in memory (`tests/`); parsers with random input.
 
+pub mod ask;
+mod check;
+mod connection;
+mod dial;
+mod dns;
+pub mod doorway;
+pub mod egress;
+pub mod event;
+mod first;
+mod hello;
+pub mod host;
+mod http;
 pub mod intercept;
+mod limits;
+mod names;
+mod proxy;
+mod questions;
+mod record;
+mod refuse;
+mod relay;
+mod requests;
+pub mod resolve;
+
+pub use ask::{Answer, Ask, Nobody, Request};
+pub use doorway::{Arrival, Doorway, Question, Sockets};
+pub use egress::{Egress, Options};
+pub use event::{Counters, Event, Protocol};
+pub use intercept::{Dial, Intercept, Pending, Stream, Target};
+pub use resolve::{Resolve, System};

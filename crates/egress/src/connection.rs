@@ -1,0 +1,371 @@
+//! The way of one connection: decide, look at its first bytes, dial, relay.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use sloplet_policy::addresses::{HOST_NAME, PROXY_PORT, RESOLVER_V4, RESOLVER_V6};
+use sloplet_policy::network::{Decision, Host};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::ask::{Answer, Request};
+use crate::check::Check;
+use crate::dial::Dialer;
+use crate::doorway::Arrival;
+use crate::egress::{Core, Seat};
+use crate::event::{Event, Protocol};
+use crate::first::{self, Kind};
+use crate::hello::{self, Hello};
+use crate::intercept::Target;
+use crate::names;
+use crate::proxy;
+use crate::questions;
+pub(crate) use crate::record::{Place, Record};
+use crate::refuse::{Problem, refuse};
+use crate::relay::{self, Prefixed};
+use crate::requests::{self, Response};
+
+/// How long a hello, or the first line, may take once it has begun.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// When a later request on a connection is refused: how long the answers to earlier ones must have been quiet, and how
+/// often that is looked at.
+const QUIET: (Duration, u32) = (Duration::from_millis(100), 20);
+
+/// How a connection came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// To the address itself.
+    Direct,
+    /// Through the proxy, by CONNECT; it waits for a yes.
+    Connect,
+    /// Through the proxy, one request, which comes rewritten.
+    Forward,
+}
+
+/// Why a connection ends before its time.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It is told.
+    Problem(Problem),
+    /// There is nobody to tell.
+    Gone,
+}
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// Serves what came through the doorway.
+pub(crate) async fn arrive(core: Arc<Core>, arrival: Arrival, _seat: Seat) {
+    let end = core.end.clone();
+    end.run_until_cancelled(async {
+        let (address, port) = (arrival.wanted.ip(), arrival.wanted.port());
+        let _ = arrival.stream.set_nodelay(true);
+        let client = Arc::new(arrival.stream);
+        if address == RESOLVER_V4 || address == RESOLVER_V6 {
+            match port {
+                53 => return questions::over_tcp(&core, &client).await,
+                PROXY_PORT => return proxy::serve(&core, &client).await,
+                _ => {}
+            }
+        }
+        let (place, _held) = locate(&core, address);
+        serve(&core, client, Vec::new(), place, port, Entry::Direct).await;
+    })
+    .await;
+}
+
+/// The name that an address stands for, kept there while the second is held; or the address itself.
+pub(crate) fn locate(core: &Arc<Core>, address: std::net::IpAddr) -> (Place, Option<Held>) {
+    let Some(number) = names::number(address) else { return (Place::Address(address), None) };
+    match core.names.lock().open(number) {
+        Some(name) => (Place::Name(name), Some(Held { core: Arc::clone(core), number })),
+        None => (Place::Address(address), None),
+    }
+}
+
+/// Keeps a name at its address.
+#[derive(Debug)]
+pub(crate) struct Held {
+    core: Arc<Core>,
+    number: u16,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.core.names.lock().close(self.number);
+    }
+}
+
+/// Serves a connection to its end. `seen` was read from it already.
+pub(crate) async fn serve(
+    core: &Arc<Core>,
+    client: Arc<TcpStream>,
+    mut seen: Vec<u8>,
+    place: Place,
+    port: u16,
+    entry: Entry,
+) {
+    let record = Record::open(core, place, port, &client);
+    let end = record.end.clone();
+    end.run_until_cancelled(async {
+        match pass(&record, &client, &mut seen, entry).await {
+            Ok(()) => {}
+            Err(Stop::Gone) => relay::reset(&client),
+            Err(Stop::Problem(problem)) => {
+                record.stopped(&problem, protocol_of(&seen));
+                let place = format!("{}:{port}", record.place);
+                refuse(&client, &mut seen, port, entry, &place, &problem).await;
+            }
+        }
+    })
+    .await;
+}
+
+fn protocol_of(seen: &[u8]) -> Option<Protocol> {
+    match first::classify(seen) {
+        _ if seen.is_empty() => None,
+        Kind::Tls => Some(Protocol::Tls),
+        Kind::Http => Some(Protocol::Http),
+        Kind::Raw => Some(Protocol::Raw),
+        Kind::More => None,
+    }
+}
+
+/// Decides, and lets through. A problem comes back only while the client has got nothing of the other end.
+async fn pass(record: &Arc<Record>, client: &Arc<TcpStream>, seen: &mut Vec<u8>, entry: Entry) -> Result<(), Stop> {
+    let (core, place, port) = (&record.core, &record.place, record.port);
+    let network = core.network();
+    match network.decide(place.wanted(), port) {
+        Decision::Deny { reason } => return Err(Problem::rules(&reason, place.wanted(), port).into()),
+        Decision::Ask { rule } => {
+            ask(record, rule.clone()).await?;
+            record.by(rule);
+        }
+        Decision::Allow { rule } => record.by(rule),
+    }
+    if let Place::Address(address) = place {
+        network
+            .may_dial(*address, port, &core.options.own_addresses)
+            .map_err(|refusal| Problem::vetted(&refusal, port))?;
+    }
+    if let Some(limit) = core.sums.used_up() {
+        core.limited(limit);
+        return Err(Problem::denied(format!("the limit {limit} is used up")).into());
+    }
+    let named = |rule: &sloplet_policy::Rule| !matches!(rule.host, Host::Net(_));
+    let check = match place {
+        Place::Name(name) if name == HOST_NAME => Check::Nothing,
+        Place::Name(name) => Check::Name(name.clone(), port),
+        Place::Address(_) if network.deny.iter().chain(&network.ask).any(named) => Check::NotDenied(network, port),
+        Place::Address(_) => Check::Nothing,
+    };
+    let dialer = Arc::new(Dialer(Arc::clone(record)));
+    let intercept = core.options.intercept.as_ref();
+    if let (Place::Name(name), Some(intercept)) = (place, intercept.filter(|i| i.wants(&place.to_string(), port))) {
+        if entry == Entry::Connect {
+            relay::write_all(client, proxy::ESTABLISHED).await?;
+        }
+        let protocol = first_bytes(record, client, seen, &check).await?;
+        if protocol == Protocol::Http {
+            let mut from = 0;
+            if let Some((head, _)) = requests::read_head(client, seen, &mut from).await? {
+                check.request(&head)?;
+            }
+        }
+        if protocol != Protocol::Raw {
+            record.passed(protocol);
+            let target = Target { name: name.clone(), port, tls: protocol == Protocol::Tls, connection: record.id };
+            let stream = Box::new(Prefixed::new(std::mem::take(seen), Arc::clone(client)));
+            intercept.serve(stream, target, dialer).await;
+            return Ok(());
+        }
+        let entry = if entry == Entry::Connect { Entry::Direct } else { entry };
+        return tunnel(record, client, seen, &check, &dialer, entry).await;
+    }
+    tunnel(record, client, seen, &check, &dialer, entry).await
+}
+
+/// Waits for a person; an error if the answer is no.
+async fn ask(record: &Record, rule: String) -> Result<(), Problem> {
+    let (core, key) = (&record.core, (record.place.clone(), record.port));
+    if core.approved.lock().contains(&key) {
+        record.approved.store(true, Relaxed);
+        return Ok(());
+    }
+    let (connection, name, address, port) = (record.id, record.place.name(), record.place.address(), record.port);
+    core.tell(Event::Asked { connection, name: name.clone(), address, port, rule: rule.clone() });
+    let answer = {
+        let mut asking = core.asking.lock();
+        let question =
+            || core.options.ask.ask(Request { connection, name, address, port, rule: rule.clone() }).shared();
+        asking.entry(key.clone()).or_insert_with(question).clone()
+    };
+    let answer = timeout(core.options.ask_timeout, answer).await;
+    core.asking.lock().remove(&key);
+    let network = core.network();
+    if let Decision::Deny { reason } = network.decide(record.place.wanted(), port) {
+        return Err(Problem::rules(&reason, record.place.wanted(), port));
+    }
+    match answer {
+        Ok(Answer::Deny) => Err(Problem::denied(format!("the rule '{rule}' asks a person, who said no"))),
+        Err(_) => Err(Problem::denied(format!("the rule '{rule}' asks a person, who did not answer in time"))),
+        Ok(answer) => {
+            if answer == Answer::Always {
+                core.approved.lock().insert(key);
+            }
+            record.approved.store(true, Relaxed);
+            Ok(())
+        }
+    }
+}
+
+/// Reads until it is clear what the connection speaks, and, for TLS, checks the server name. What was read stays in `seen`.
+///
+/// Before the first byte there is no hurry: the server may have to speak first.
+async fn first_bytes(record: &Record, client: &TcpStream, seen: &mut Vec<u8>, check: &Check) -> Result<Protocol, Stop> {
+    if matches!(check, Check::Nothing) && !seen.is_empty() {
+        return Ok(protocol_of(seen).unwrap_or(Protocol::Raw));
+    }
+    if seen.is_empty() && relay::read_more(client, seen).await? == 0 {
+        return Ok(Protocol::Raw);
+    }
+    if matches!(check, Check::Nothing) {
+        return Ok(protocol_of(seen).unwrap_or(Protocol::Raw));
+    }
+    let clear = async {
+        loop {
+            match first::classify(seen) {
+                Kind::Raw => return Ok(Protocol::Raw),
+                Kind::Http => return Ok(Protocol::Http),
+                Kind::More => {}
+                Kind::Tls => match hello::parse(seen) {
+                    Hello::More if seen.len() <= 2 * hello::MAX => {}
+                    Hello::More => return Err(Problem::malformed("the ClientHello is too long").into()),
+                    Hello::Bad(problem) => return Err(Problem::malformed(problem).into()),
+                    Hello::Name(shown) => {
+                        check.server_name(shown.as_deref())?;
+                        if let (Place::Address(_), Some(shown)) = (&record.place, shown) {
+                            record.shows(&shown);
+                        }
+                        return Ok(Protocol::Tls);
+                    }
+                },
+            }
+            if relay::read_more(client, seen).await? == 0 {
+                return Err(Stop::Gone);
+            }
+        }
+    };
+    let late = || Err(Problem::malformed("its first bytes took too long").into());
+    timeout(HELLO, clear).await.unwrap_or_else(|_| late())
+}
+
+/// Dials and relays. Dialing, waiting for the client's first bytes, and passing on what the server says first all go on at
+/// the same time, so that neither end waits for the other; nothing of the client's is passed on before it was checked.
+async fn tunnel(
+    record: &Arc<Record>,
+    client: &Arc<TcpStream>,
+    seen: &mut Vec<u8>,
+    check: &Check,
+    dialer: &Dialer,
+    entry: Entry,
+) -> Result<(), Stop> {
+    let mut protocol = None;
+    let upstream = if entry == Entry::Connect {
+        let upstream = dialer.connect().await?;
+        relay::write_all(client, proxy::ESTABLISHED).await?;
+        upstream
+    } else {
+        let mut dial = pin!(dialer.connect());
+        let mut first = pin!(first_bytes(record, client, seen, check));
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut first, if protocol.is_none() => protocol = Some(result?),
+                result = &mut dial => break result?,
+            }
+        }
+    };
+    let upstream = Arc::new(upstream);
+    record.holds(&upstream);
+    let response = Response::default();
+    let in_http = AtomicBool::new(false);
+    let up = async {
+        let protocol = match protocol {
+            Some(protocol) => protocol,
+            None => first_bytes(record, client, seen, check).await?,
+        };
+        if entry == Entry::Forward || (protocol == Protocol::Http && !matches!(check, Check::Nothing)) {
+            in_http.store(true, Relaxed);
+            let single = entry == Entry::Forward;
+            return requests::pump(record, client, &upstream, seen, check, &response, single).await;
+        }
+        if !seen.is_empty() {
+            record.passed(protocol);
+            record.up(seen.len())?;
+            relay::write_all(&upstream, seen).await?;
+            *seen = Vec::new();
+        }
+        Ok(relay::pump(client, &upstream, |count, _| record.up(count)).await?)
+    };
+    let down = async {
+        let watch = |count: usize, bytes: &[u8]| {
+            record.passed(Protocol::Raw);
+            response.watch(bytes);
+            record.down(count)
+        };
+        let result = relay::pump(&upstream, client, watch).await;
+        response.over();
+        result
+    };
+    let (mut up, mut down) = (pin!(up.fuse()), pin!(down.fuse()));
+    let (mut up_ended, mut down_ended) = (false, false);
+    let stop = loop {
+        tokio::select! {
+            result = &mut up, if !up_ended => match result {
+                Ok(()) => up_ended = true,
+                Err(stop) => break stop,
+            },
+            result = &mut down, if !down_ended => match result {
+                Ok(()) => down_ended = true,
+                Err(_) => break Stop::Gone,
+            },
+        }
+        if up_ended && down_ended {
+            record.passed(Protocol::Raw);
+            return Ok(());
+        }
+    };
+    // Nothing may look like a proper end.
+    relay::reset(&upstream);
+    let Stop::Problem(problem) = &stop else { return Err(stop) };
+    if !in_http.load(Relaxed) {
+        return Err(stop);
+    }
+    // Let the answers to earlier requests through, then say what is wrong with this one.
+    for _ in 0..QUIET.1 {
+        let before = response.moved();
+        if down_ended || !response.any() || timeout(QUIET.0, &mut down).await.is_ok() || response.moved() == before {
+            break;
+        }
+    }
+    record.stopped(problem, Some(Protocol::Http));
+    let place = format!("{}:{}", record.place, record.port);
+    // As if it had come through the proxy: it gets its answer in HTTP, whatever is left to read of it.
+    refuse(client, &mut Vec::new(), record.port, Entry::Forward, &place, problem).await;
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! Passing HTTP requests on, each checked before a byte of it leaves.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::check::Check;
+use crate::connection::{Record, Stop};
+use crate::egress::Locked;
+use crate::event::Protocol;
+use crate::http::{self, Body, Chunks, Head};
+use crate::refuse::Problem;
+use crate::relay;
+
+/// How long a head may take once it has begun.
+const HEAD: Duration = Duration::from_secs(30);
+
+/// What is known of the server's side: how much it said, and whether its first answer changes the protocol.
+#[derive(Debug, Default)]
+pub(crate) struct Response {
+    moved: AtomicU64,
+    state: AtomicU8,
+    start: Locked<Vec<u8>>,
+    known: Notify,
+}
+
+const UNKNOWN: u8 = 0;
+const SWITCHED: u8 = 1;
+const STAYED: u8 = 2;
+
+/// The start of an answer that changes the protocol; the digit before the space is any.
+const SWITCHING: [&[u8]; 2] = [b"HTTP/1.1 101", b"HTTP/1.0 101"];
+
+impl Response {
+    /// Sees bytes that the server says.
+    pub(crate) fn watch(&self, bytes: &[u8]) {
+        self.moved.fetch_add(bytes.len().max(1) as u64, SeqCst);
+        if self.state.load(SeqCst) != UNKNOWN {
+            return;
+        }
+        let mut start = self.start.lock();
+        let missing = SWITCHING[0].len() - start.len();
+        start.extend_from_slice(&bytes[..missing.min(bytes.len())]);
+        if start.len() == SWITCHING[0].len() {
+            self.decide(if SWITCHING.contains(&start.as_slice()) { SWITCHED } else { STAYED });
+        }
+    }
+
+    /// The server says nothing more.
+    pub(crate) fn over(&self) {
+        if self.state.load(SeqCst) == UNKNOWN {
+            self.decide(STAYED);
+        }
+    }
+
+    fn decide(&self, state: u8) {
+        self.state.store(state, SeqCst);
+        self.known.notify_waiters();
+    }
+
+    /// Whether the server said anything.
+    pub(crate) fn any(&self) -> bool {
+        self.moved() > 0
+    }
+
+    /// Grows with what the server says.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(SeqCst)
+    }
+
+    /// Whether the first answer changes the protocol; waits for it.
+    async fn switches(&self) -> bool {
+        loop {
+            let known = self.known.notified();
+            match self.state.load(SeqCst) {
+                UNKNOWN => known.await,
+                state => return state == SWITCHED,
+            }
+        }
+    }
+}
+
+/// Reads a whole head into `buffer`; it and its length, or `None` at the end. `from` is where to look on.
+pub(crate) async fn read_head(
+    client: &TcpStream,
+    buffer: &mut Vec<u8>,
+    from: &mut usize,
+) -> Result<Option<(Head, usize)>, Stop> {
+    loop {
+        // Blank lines before a request mean nothing.
+        let blank = buffer.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+        buffer.drain(..blank);
+        if !buffer.is_empty() {
+            break;
+        }
+        if relay::read_more(client, buffer).await? == 0 {
+            return Ok(None);
+        }
+    }
+    let whole = async {
+        loop {
+            if let Some(length) = http::head_end(buffer, *from).map_err(Problem::malformed)? {
+                let head = http::parse(&buffer[..length]).map_err(Problem::malformed)?;
+                return Ok(Some((head, length)));
+            }
+            *from = buffer.len();
+            if relay::read_more(client, buffer).await? == 0 {
+                return Err(Stop::Gone);
+            }
+        }
+    };
+    let late = || Err(Problem::malformed("the request's head took too long").into());
+    timeout(HEAD, whole).await.unwrap_or_else(|_| late())
+}
+
+/// Passes requests on until the client ends; only the first one if `single`.
+pub(crate) async fn pump(
+    record: &Record,
+    client: &TcpStream,
+    upstream: &TcpStream,
+    buffer: &mut Vec<u8>,
+    check: &Check,
+    response: &Response,
+    single: bool,
+) -> Result<(), Stop> {
+    let mut first = true;
+    loop {
+        let mut from = 0;
+        let Some((head, length)) = read_head(client, buffer, &mut from).await? else { break };
+        check.request(&head)?;
+        if head.upgrade && !first {
+            return Err(Problem::malformed("only the first request on a connection can change the protocol").into());
+        }
+        record.passed(Protocol::Http);
+        send(record, upstream, buffer, length).await?;
+        match head.body {
+            Body::Length(length) => send_length(record, client, upstream, buffer, length).await?,
+            Body::Chunked => send_chunks(record, client, upstream, buffer).await?,
+        }
+        if head.upgrade && response.switches().await {
+            let length = buffer.len();
+            send(record, upstream, buffer, length).await?;
+            return Ok(relay::pump(client, upstream, |count, _| record.up(count)).await?);
+        }
+        if single {
+            return Ok(());
+        }
+        first = false;
+    }
+    relay::finish(upstream);
+    Ok(())
+}
+
+/// Passes the first bytes of the buffer on.
+async fn send(record: &Record, upstream: &TcpStream, buffer: &mut Vec<u8>, length: usize) -> io::Result<()> {
+    record.up(length)?;
+    relay::write_all(upstream, &buffer[..length]).await?;
+    buffer.drain(..length);
+    Ok(())
+}
+
+async fn send_length(
+    record: &Record,
+    client: &TcpStream,
+    upstream: &TcpStream,
+    buffer: &mut Vec<u8>,
+    mut left: u64,
+) -> Result<(), Stop> {
+    while left > 0 {
+        if buffer.is_empty() && relay::read_more(client, buffer).await? == 0 {
+            return Err(Stop::Gone);
+        }
+        let part = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        send(record, upstream, buffer, part).await?;
+        left -= part as u64;
+    }
+    Ok(())
+}
+
+async fn send_chunks(
+    record: &Record,
+    client: &TcpStream,
+    upstream: &TcpStream,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let mut chunks = Chunks::START;
+    loop {
+        let part = chunks.feed(buffer).map_err(Problem::malformed)?;
+        send(record, upstream, buffer, part).await?;
+        if chunks == Chunks::Done {
+            return Ok(());
+        }
+        if relay::read_more(client, buffer).await? == 0 {
+            return Err(Stop::Gone);
+        }
+    }
+}
