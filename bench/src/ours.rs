@@ -6,7 +6,7 @@ use std::process::Command as HostCommand;
 
 use anyhow::{Context, Result, ensure};
 use sloplet_driver_namespaces::Namespaces;
-use sloplet_engine::{Command, Engine, Places, Sandbox};
+use sloplet_engine::{Command, Engine, Patron, Places, Sandbox};
 use sloplet_policy::Spec;
 use tokio::runtime::Runtime;
 
@@ -44,7 +44,7 @@ impl Drop for Ours {
 
 /// The default sandbox: every limit and every wall, nothing left out.
 pub async fn create(engine: &Engine) -> Result<Sandbox> {
-    engine.create(Spec::default()).await.context("creating a sandbox")
+    engine.create(Spec::default(), &Patron::plain("bench")).await.context("creating a sandbox")
 }
 
 /// Runs `true` in it.

@@ -22,7 +22,7 @@ pub fn disk_on_file(spec: &Spec, privilege: &Privilege) -> bool {
 }
 
 /// Bytes of all files that are put into a root: they go to the spawner in one message.
-const MAX_FILES: usize = 64 * 1024;
+const MAX_FILES: usize = 176 * 1024;
 
 /// The plan.
 pub fn plan(wanted: Wanted<'_>, disk_on_file: bool, lasting: bool) -> Result<Plan, DriverError> {

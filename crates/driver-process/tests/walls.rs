@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use sloplet_driver_process::ProcessDriver;
-use sloplet_engine::{Command, Engine, Extras, Places, Sandbox};
+use sloplet_engine::{Command, Engine, Patron, Places, Sandbox};
 use sloplet_policy::{Bind, ByteSize, Isolation, Limits, Span, Spec};
 use sloplet_wire::Target;
 
@@ -47,7 +47,7 @@ impl Host {
         // An ordinary user may have no cgroups; nothing here depends on those.
         spec.best_effort = !root();
         change(&mut spec);
-        self.engine.create(spec, Extras::default()).await.unwrap()
+        self.engine.create(spec, &Patron::plain("test")).await.unwrap()
     }
 
     fn secret(&self) -> String {

@@ -6,14 +6,20 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
 use sloplet_client::{Agent, ClientError};
+use sloplet_gateway::Accounts;
 use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
+use sloplet_ledger::event::SandboxCreated;
+use sloplet_ledger::{Event, Ledger, LedgerError};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Spec};
 
 use crate::driver::{Adopted, Adoption, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted};
+use crate::journal::Journal;
+use crate::outward::private::PrivateError;
+use crate::outward::{Common, Outward, Patron};
 use crate::places::Places;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, Standing};
 
 /// Makes sandboxes.
 pub struct Engine {
@@ -21,6 +27,8 @@ pub struct Engine {
     drivers: Vec<Box<dyn Driver>>,
     images: OnceLock<Store>,
     host: Mutex<Option<(Image, Instant)>>,
+    ledger: Ledger,
+    common: Common,
 }
 
 /// The image made of the host's own programs.
@@ -68,6 +76,18 @@ pub enum EngineError {
     /// The agent.
     #[error(transparent)]
     Agent(#[from] ClientError),
+    /// Its secrets.
+    #[error(transparent)]
+    Private(#[from] PrivateError),
+    /// What LLM calls cost.
+    #[error("the price list cannot be used: {0}")]
+    Prices(String),
+    /// The way out.
+    #[error("cannot open the sandbox's way out: {0}")]
+    Outward(std::io::Error),
+    /// It could not be written down, so it was not done.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
 }
 
 fn unenforceable(missing: &[Capability]) -> String {
@@ -83,7 +103,8 @@ fn unenforceable(missing: &[Capability]) -> String {
 impl Engine {
     /// An engine with these walls.
     pub fn new(places: Places, drivers: Vec<Box<dyn Driver>>) -> Self {
-        Self { places, drivers, images: OnceLock::new(), host: Mutex::default() }
+        let ledger = Ledger::new(&places.data, sloplet_ledger::Options::default());
+        Self { places, drivers, images: OnceLock::new(), host: Mutex::default(), ledger, common: Common::default() }
     }
 
     /// Where it keeps things.
@@ -115,35 +136,117 @@ impl Engine {
         self.drivers.iter().map(|driver| driver.collect()).sum()
     }
 
-    /// Makes a sandbox and waits until its agent serves. `extras` are what its description does not say.
-    pub async fn create(&self, mut spec: Spec, extras: Extras) -> Result<Sandbox, EngineError> {
+    /// The record of everything that happens in sandboxes.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Who has spent how much.
+    pub fn accounts(&self) -> &std::sync::Arc<Accounts> {
+        self.common.accounts()
+    }
+
+    /// Uses accounts that somebody remembers; before the first sandbox is made.
+    pub fn set_accounts(&self, accounts: std::sync::Arc<Accounts>) {
+        self.common.set_accounts(accounts);
+    }
+
+    /// Makes a sandbox and waits until its agent serves.
+    pub async fn create(&self, spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
+        self.settle(self.make(spec, patron).await?, patron).await
+    }
+
+    /// The same, with its way out still shut: see [`Self::settle`].
+    pub async fn make(&self, mut spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
+        let extras = patron.extras(&spec)?;
         let (driver, unenforced) = self.check(&mut spec, &extras)?;
         let image = self.resolve(&spec.image)?;
         let (lease, id) = (image.lease()?, new_id());
         let machine = driver.create(wanted(&id, &spec, &image, &extras)).await?;
-        Self::greet(id, spec, image, lease, machine, unenforced).await
+        self.greet(id, spec, image, lease, machine, unenforced, patron).await
     }
 
     /// Makes a sandbox that outlives this engine, with an id (letters and digits) that nobody else has, from an image that
     /// was [resolved](Self::resolve) for it. `volumes` are mounts out of the engine's own folders. Dropping it does not
-    /// destroy it.
+    /// destroy it. Its way out stays shut until it is [settled](Self::settle).
     pub async fn create_lasting(
         &self,
         id: String,
         mut spec: Spec,
         image: Image,
         volumes: Vec<Bind>,
-        extras: Extras,
+        patron: &Patron,
     ) -> Result<Sandbox, EngineError> {
         if id.is_empty() || id.len() > MAX_ID || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(EngineError::BadId(id.escape_debug().take(100).collect()));
         }
+        let extras = patron.extras(&spec)?;
         let (driver, unenforced) = self.check(&mut spec, &extras)?;
         // Not before the check: those folders are protected from everybody else.
         spec.mounts.extend(volumes);
         let lease = image.lease()?;
         let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras)).await?;
-        Self::greet(id, spec, image, lease, machine, unenforced).await
+        self.greet(id, spec, image, lease, machine, unenforced, patron).await
+    }
+
+    /// Whether a sandbox like this can have a way out on this host.
+    pub fn can_reach_out(&self, spec: &Spec) -> bool {
+        let driver = self.driver(spec.isolation);
+        driver.is_ok_and(|driver| driver.egress().enforcement != sloplet_policy::Enforcement::Missing)
+    }
+
+    /// Makes a sandbox its patron's: opens its way out, and writes down that it exists.
+    pub async fn settle(&self, mut sandbox: Sandbox, patron: &Patron) -> Result<Sandbox, EngineError> {
+        match self.open_way_out(&mut sandbox, patron).and_then(|()| self.announce(&sandbox)) {
+            Ok(()) => Ok(sandbox),
+            Err(error) => {
+                let _ = sandbox.machine().destroy().await;
+                Err(error)
+            }
+        }
+    }
+
+    fn announce(&self, sandbox: &Sandbox) -> Result<(), EngineError> {
+        let spec = sandbox.spec();
+        let mount = |bind: &Bind| {
+            let mode = if bind.writable { "rw" } else { "ro" };
+            format!("{}:{}:{mode}", bind.from.display(), bind.to.display())
+        };
+        let driver = self.driver(spec.isolation)?.name();
+        sandbox.journal().write(Event::SandboxCreated(SandboxCreated {
+            name: None,
+            image: spec.image.as_str().into(),
+            isolation: spec.isolation.name().into(),
+            driver: driver.into(),
+            limits: serde_json::to_value(&spec.limits).unwrap_or_default(),
+            mounts: spec.mounts.iter().map(mount).collect(),
+            network: serde_json::to_string(&spec.reach()).unwrap_or_default().into(),
+        }))?;
+        Ok(())
+    }
+
+    /// Lets a sandbox act for its patron, and opens its way out.
+    pub fn open_way_out(&self, sandbox: &mut Sandbox, patron: &Patron) -> Result<(), EngineError> {
+        let standing = self.standing(sandbox.id(), sandbox.spec(), patron);
+        if let Some(outlets) = sandbox.machine().take_outlets() {
+            let prices = self.common.prices(&self.places.prices()).map_err(EngineError::Prices)?;
+            let (account, journal) = (&standing.account, &standing.journal);
+            let outward = Outward::open(outlets, sandbox.spec(), patron, account, prices, journal);
+            sandbox.set_outward(outward.map_err(EngineError::Outward)?);
+        }
+        sandbox.set_standing(standing);
+        Ok(())
+    }
+
+    fn standing(&self, id: &str, spec: &Spec, patron: &Patron) -> Standing {
+        for secret in patron.private.secrets() {
+            self.ledger.redactor().add(&String::from_utf8_lossy(secret.value.expose()));
+        }
+        Standing {
+            journal: Journal::new(&self.ledger, id, &patron.actor),
+            account: self.accounts().open(id, spec.budget.clone()),
+            environment: patron.private.environment(),
+        }
     }
 
     /// Takes over the lasting sandboxes of an engine that is gone. Each becomes a [`Sandbox`] again with
@@ -158,15 +261,22 @@ impl Engine {
         Ok(all)
     }
 
-    /// An adopted sandbox, given what it was made of. Does not wait for its agent, which may be frozen: requests to it do.
-    pub async fn take_over(&self, adopted: Adopted, spec: Spec, image: Image) -> Result<Sandbox, EngineError> {
+    /// An adopted sandbox, given what it was made of; its way out is shut until it is [opened](Self::open_way_out). Does not wait for its agent, which may be frozen: requests to it do.
+    pub async fn take_over(
+        &self,
+        adopted: Adopted,
+        spec: Spec,
+        image: Image,
+        patron: &Patron,
+    ) -> Result<Sandbox, EngineError> {
         let driver = self.driver(spec.isolation)?;
         let unenforced = driver.report().lacking(&driver.required()).into_iter().cloned().collect();
         let lease = image.lease()?;
         let Adopted { id, machine, age, .. } = adopted;
         let agent = Agent::connect_later(machine.connect().await?);
         let started = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
-        Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started))
+        let standing = self.standing(&id, &spec, patron);
+        Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started, standing))
     }
 
     /// Saves what was written in a lasting sandbox as an image, on top of the one it started from. It stands still while
@@ -205,13 +315,16 @@ impl Engine {
         Ok((driver, unenforced))
     }
 
+    #[allow(clippy::too_many_arguments, reason = "called from two places")]
     async fn greet(
+        &self,
         id: String,
         spec: Spec,
         image: Image,
         lease: Lease,
         machine: Box<dyn Machine>,
         unenforced: Vec<Capability>,
+        patron: &Patron,
     ) -> Result<Sandbox, EngineError> {
         let started = Instant::now();
         let agent = match machine.connect().await {
@@ -219,7 +332,10 @@ impl Engine {
             Err(error) => Err(error.into()),
         };
         match agent {
-            Ok(agent) => Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started)),
+            Ok(agent) => {
+                let standing = self.standing(&id, &spec, patron);
+                Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started, standing))
+            }
             Err(error) => {
                 let _ = machine.destroy().await;
                 Err(error)

@@ -5,6 +5,7 @@
 //! - [`driver`]: what a wall must offer. The engine knows no wall by name.
 //! - [`life`]: sandboxes that outlive the request that made them.
 //! - [`template`]: images that clients describe step by step.
+//! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it.
 //! - [`places`]: where data and records are kept.
 //!
 //! Sandboxes live as long as the engine that made them, except lasting ones: [`Engine::create_lasting`], which a later
@@ -16,7 +17,9 @@
 
 pub mod driver;
 pub mod engine;
+pub mod journal;
 pub mod life;
+pub mod outward;
 pub mod places;
 pub mod sandbox;
 pub mod template;
@@ -26,5 +29,7 @@ pub use driver::{
     SnapshotReport, Unsupported, Usage, Wanted, When,
 };
 pub use engine::{Engine, EngineError};
+pub use journal::Journal;
+pub use outward::Patron;
 pub use places::Places;
 pub use sandbox::{Command, Sandbox};

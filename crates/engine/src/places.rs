@@ -15,6 +15,11 @@ pub struct Places {
 }
 
 impl Places {
+    /// What LLM calls cost, if the operator has other prices than those that were built in.
+    pub fn prices(&self) -> PathBuf {
+        self.data.join("prices.toml")
+    }
+
     /// The usual places: of the system for root, of the user otherwise. `SLOPLET_DATA` and `SLOPLET_RUN` override them.
     pub fn usual() -> Self {
         let root = geteuid().is_root();

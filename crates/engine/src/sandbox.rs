@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use sloplet_client::{Agent, ClientError, Process};
+use sloplet_gateway::Account;
 use sloplet_image::{Image, Lease};
+use sloplet_ledger::Event;
+use sloplet_ledger::event::SandboxGone;
 use sloplet_policy::{Capability, Spec};
-use sloplet_wire::{Exec, TerminalSize};
+use sloplet_wire::{ErrorCode, Exec, Failure, TerminalSize};
 
 use crate::driver::{DriverError, End, Machine};
+use crate::journal::{Journal, Watched};
+use crate::outward::Outward;
 
 /// The search path inside, unless the image or the caller gives another.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -53,8 +58,18 @@ pub struct Sandbox {
     agent: Agent,
     unenforced: Vec<Capability>,
     started: Instant,
+    standing: Standing,
+    outward: Option<Outward>,
     // Held: the image's layers stay while the sandbox lives.
     _lease: Lease,
+}
+
+/// On whose behalf a sandbox acts, and what that one lets it use.
+pub(crate) struct Standing {
+    pub journal: Journal,
+    pub account: Account,
+    /// Variables of all its commands, below those of the spec.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Sandbox {
@@ -68,8 +83,9 @@ impl Sandbox {
         agent: Agent,
         unenforced: Vec<Capability>,
         started: Instant,
+        standing: Standing,
     ) -> Self {
-        Self { id, spec, image, machine, agent, unenforced, started, _lease: lease }
+        Self { id, spec, image, machine, agent, unenforced, started, standing, outward: None, _lease: lease }
     }
 
     /// Its id: letters and digits.
@@ -85,6 +101,29 @@ impl Sandbox {
     /// Changes what its commands are given; the machine stays what it is.
     pub(crate) fn with_spec(self, spec: Spec) -> Self {
         Self { spec, ..self }
+    }
+
+    pub(crate) fn set_standing(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
+    pub(crate) fn set_outward(&mut self, outward: Outward) {
+        self.outward = Some(outward);
+    }
+
+    /// Its way out, if it has one.
+    pub fn outward(&self) -> Option<&Outward> {
+        self.outward.as_ref()
+    }
+
+    /// What is written down about it.
+    pub fn journal(&self) -> &Journal {
+        &self.standing.journal
+    }
+
+    /// What it spends from.
+    pub fn account(&self) -> &Account {
+        &self.standing.account
     }
 
     /// What it started from.
@@ -117,8 +156,11 @@ impl Sandbox {
         self.started.elapsed()
     }
 
-    /// Starts a command.
+    /// Starts a command. It is written down before it is started; if that is not possible, or too many were started of
+    /// late, it is not.
     pub async fn exec(&self, command: Command) -> Result<Process, ClientError> {
+        let refused = |code, message| ClientError::Failed(Failure { code, message });
+        self.standing.account.command().map_err(|refusal| refused(ErrorCode::Exhausted, refusal.to_string()))?;
         let workdir = command.cwd.or_else(|| {
             let asked = self.spec.workdir.as_ref().map(|path| path.display().to_string());
             let usual = self.machine.home().map(str::to_owned).or_else(|| self.image.config.workdir.clone());
@@ -135,7 +177,11 @@ impl Sandbox {
             background: command.background,
             tag: command.tag,
         };
-        self.agent.exec(exec).await
+        let watched = Watched::begin(&self.standing.journal, &exec)
+            .map_err(|error| refused(ErrorCode::Io, format!("the command was not started: {error}")))?;
+        let mut process = self.agent.exec(exec).await?;
+        process.observe(Box::new(watched));
+        Ok(process)
     }
 
     /// Freezes or thaws all its processes.
@@ -150,7 +196,21 @@ impl Sandbox {
 
     /// Kills everything in it and removes all that it held on the host.
     pub async fn destroy(self) -> Result<End, DriverError> {
-        self.machine.destroy().await
+        let end = self.machine.destroy().await?;
+        self.note_end(&end);
+        Ok(end)
+    }
+
+    /// Writes down that it is no more.
+    pub(crate) fn note_end(&self, end: &End) {
+        let reason = match end {
+            End { timed_out: true, .. } => "its time was over",
+            End { over_disk: true, .. } => "it wrote more than it may",
+            End { lost: true, .. } => "whoever watched over it died",
+            _ => "it was asked to end",
+        };
+        let lifetime_ms = self.age().as_millis() as u64;
+        self.standing.journal.note(Event::SandboxGone(SandboxGone { reason: reason.into(), lifetime_ms }));
     }
 
     /// The image's variables, then the sandbox's, then the command's. Nothing of the host's.
@@ -158,6 +218,7 @@ impl Sandbox {
         let mut all: BTreeMap<&str, &str> = BTreeMap::from([("PATH", PATH), ("LANG", "C.UTF-8")]);
         all.extend(self.image.config.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         all.extend(self.machine.home().into_iter().flat_map(|home| [("HOME", home), ("TMPDIR", home)]));
+        all.extend(self.standing.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         all.extend(self.spec.env.iter().chain(extra).filter_map(|variable| variable.split_once('=')));
         all.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes().into()).collect()
     }

@@ -7,7 +7,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::bind::{Bind, BindError};
+use crate::budget::{Budget, BudgetError};
 use crate::limits::{LimitError, Limits};
+use crate::network::{Network, NetworkError};
+use crate::secret::{SecretError, SecretRule};
+use crate::units::ByteSize;
 
 /// How strong the wall is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -76,6 +80,12 @@ pub struct Spec {
     pub hostname: String,
     /// Start even if a limit cannot be enforced on this host.
     pub best_effort: bool,
+    /// What it may reach; nothing unless said.
+    pub network: Network,
+    /// Secrets that are put into its requests on the way out, and never enter it.
+    pub secrets: Vec<SecretRule>,
+    /// What it may use up.
+    pub budget: Budget,
 }
 
 impl Default for Spec {
@@ -90,6 +100,9 @@ impl Default for Spec {
             user: None,
             hostname: "sloplet".into(),
             best_effort: false,
+            network: Network::default(),
+            secrets: Vec::new(),
+            budget: Budget::default(),
         }
     }
 }
@@ -112,12 +125,49 @@ pub enum SpecError {
     /// Not a host name.
     #[error("'{0}' is not a host name: use up to 63 letters, digits and hyphens")]
     Hostname(String),
+    /// A network rule is off.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A secret is off.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// Two secrets of one name, or a variable of the same name.
+    #[error("'{0}' is given twice: as a secret and as another secret or a variable")]
+    SecretTwice(String),
+    /// The budget is off.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
     /// Not an absolute path.
     #[error("working directory '{0}' must be an absolute path inside the sandbox")]
     Workdir(String),
 }
 
 impl Spec {
+    /// Whether it needs a way out at all. Without one, there is nothing that could be reached.
+    pub fn reaches_out(&self) -> bool {
+        !self.network.is_nothing() || !self.secrets.is_empty()
+    }
+
+    /// What it may reach: what the network rules say, and the hosts that its secrets are for.
+    pub fn reach(&self) -> Network {
+        let mut network = self.network.clone();
+        let hosts = self.secrets.iter().flat_map(|secret| secret.hosts.iter().map(move |host| (secret, host)));
+        for (secret, host) in hosts {
+            let usual: &[u16] = if secret.http { &[443, 80] } else { &[443] };
+            let ports = host.port().map_or(usual.to_vec(), |port| vec![port]);
+            let star = if host.is_below() { "*." } else { "" };
+            // A host pattern is a rule without a port: it was checked when it was read.
+            let rules = ports.iter().filter_map(|port| format!("{star}{}:{port}", host.name()).parse().ok());
+            network.allow.extend(rules.collect::<Vec<_>>());
+        }
+        if let Some(bytes) = self.budget.egress_bytes {
+            let tighter = |limit: Option<ByteSize>| Some(limit.map_or(bytes, |limit| limit.min(bytes)));
+            network.limits.bytes_up = tighter(network.limits.bytes_up);
+            network.limits.bytes_down = tighter(network.limits.bytes_down);
+        }
+        network
+    }
+
     /// Refuses what makes no sense, before anything is made.
     pub fn check(&self) -> Result<(), SpecError> {
         self.limits.check()?;
@@ -126,6 +176,16 @@ impl Spec {
             let valid = variable.split_once('=').is_some_and(|(name, _)| !name.is_empty());
             if !valid || variable.contains('\0') {
                 return Err(SpecError::Env(variable.split('=').next().unwrap_or_default().to_owned()));
+            }
+        }
+        self.network.check()?;
+        self.budget.check()?;
+        let names = self.env.iter().filter_map(|variable| variable.split_once('=')).map(|(name, _)| name);
+        let mut names: std::collections::HashSet<&str> = names.collect();
+        for secret in &self.secrets {
+            secret.check()?;
+            if !names.insert(&secret.name) {
+                return Err(SpecError::SecretTwice(secret.name.clone()));
             }
         }
         let name = self.hostname.as_bytes();

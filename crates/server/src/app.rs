@@ -19,6 +19,8 @@ pub struct Config {
     pub domain: Option<String>,
     /// How clients reach this server, e.g. `http://127.0.0.1:7070`.
     pub url: String,
+    /// Whether sandboxes that are asked for with internet access by E2B's SDKs, which do that unless told otherwise, have it.
+    pub internet: bool,
 }
 
 /// What all front ends share; clones are cheap.

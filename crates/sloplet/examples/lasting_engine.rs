@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Value, json};
 use sloplet_driver_namespaces::Namespaces;
-use sloplet_engine::{Command, Engine, Extras, MachineState, Outlets, Overdue, Places, PutFile, Sandbox};
+use sloplet_engine::{Command, Engine, MachineState, Outlets, Overdue, Patron, Places, PutFile, Sandbox};
 use sloplet_image::Image;
 use sloplet_policy::Spec;
 use sloplet_spawner::launcher::SUBCOMMAND;
@@ -66,7 +66,7 @@ impl Host {
                 let image = self.engine.resolve(&spec.image)?;
                 let started = Instant::now();
                 let extras = extras_of(order);
-                let sandbox = self.engine.create_lasting(id.clone(), spec.clone(), image.clone(), Vec::new(), extras);
+                let sandbox = self.engine.create_lasting(id.clone(), spec.clone(), image.clone(), Vec::new(), &extras);
                 let sandbox = sandbox.await?;
                 let took = started.elapsed().as_micros() as u64;
                 let pid = sandbox.pid();
@@ -76,7 +76,7 @@ impl Host {
             "create_tied" => {
                 let spec = spec_of(order)?;
                 let started = Instant::now();
-                let sandbox = self.engine.create(spec, extras_of(order)).await?;
+                let sandbox = self.engine.make(spec, &extras_of(order)).await?;
                 let took = started.elapsed().as_micros() as u64;
                 let (id, pid) = (sandbox.id().to_owned(), sandbox.pid());
                 self.sandboxes.insert(id.clone(), sandbox);
@@ -92,7 +92,7 @@ impl Host {
                         Some(image) => serde_json::from_value(image.clone())?,
                         None => self.engine.resolve(&spec.image)?,
                     };
-                    let sandbox = self.engine.take_over(adopted, spec.clone(), image).await?;
+                    let sandbox = self.engine.take_over(adopted, spec.clone(), image, &Patron::plain("test")).await?;
                     living.push(json!({ "id": id, "frozen": frozen, "pid": pid }));
                     self.sandboxes.insert(id, sandbox);
                 }
@@ -223,12 +223,12 @@ fn answer(outlets: Outlets) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn extras_of(order: &Value) -> Extras {
+fn extras_of(order: &Value) -> Patron {
     let mut files = Vec::new();
     if let Some(pem) = order["certificates"].as_str() {
         files.push(PutFile::certificates(pem));
     }
-    Extras { egress: order["egress"] == true, files }
+    Patron { outlets: order["egress"] == true, files, ..Patron::plain("test") }
 }
 
 fn spec_of(order: &Value) -> anyhow::Result<Spec> {

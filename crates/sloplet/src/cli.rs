@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use sloplet_policy::budget::{AtCap, Tokens, Usd};
+use sloplet_policy::network::Rule;
+use sloplet_policy::secret::SecretRule;
 use sloplet_policy::{Bind, ByteSize, Cpus, Isolation, Span};
 
 /// Disposable, contained machines for AI agents.
@@ -286,6 +289,73 @@ pub struct Machine {
     /// Start even if this host cannot enforce every limit; says which.
     #[arg(long)]
     pub best_effort: bool,
+
+    /// What it may reach and use up.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// What a sandbox may reach, and what it may use up. Nothing can be reached unless it is said here.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Network, secrets, budget")]
+pub struct Reach {
+    /// Let it reach a host: NAME, *.SUFFIX, an address or a network, perhaps with :PORT or :FROM-TO; ports 80 and 443
+    /// unless said. Can be repeated.
+    #[arg(long, value_name = "RULE")]
+    pub allow: Vec<Rule>,
+
+    /// Never let it reach this, whatever is allowed. Can be repeated.
+    #[arg(long, value_name = "RULE")]
+    pub deny: Vec<Rule>,
+
+    /// Ask a person each time it wants to reach this. Can be repeated.
+    #[arg(long, value_name = "RULE")]
+    pub ask: Vec<Rule>,
+
+    /// Let it reach a port of the host's loopback, as host.sloplet.internal. Can be repeated.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub allow_host_port: Vec<u16>,
+
+    /// Let it reach every public address; private ones stay out of reach.
+    #[arg(long)]
+    pub allow_internet: bool,
+
+    /// Give names IPv6 addresses inside, too.
+    #[arg(long)]
+    pub ipv6: bool,
+
+    /// Put a secret into its requests to a host, without letting it see the secret: NAME@HOST takes the host's variable
+    /// NAME; also NAME=file:/PATH@HOST and NAME=cmd:PROGRAM@HOST. Can be repeated.
+    #[arg(long, value_name = "SECRET")]
+    pub secret: Vec<SecretRule>,
+
+    /// Dollars that its LLM calls may cost.
+    #[arg(long, value_name = "DOLLARS")]
+    pub budget_usd: Option<Usd>,
+
+    /// Tokens that its LLM calls may use, like 500k.
+    #[arg(long, value_name = "TOKENS")]
+    pub budget_tokens: Option<Tokens>,
+
+    /// LLM calls in a minute.
+    #[arg(long, value_name = "NUMBER")]
+    pub budget_requests: Option<u32>,
+
+    /// Commands started in a minute.
+    #[arg(long, value_name = "NUMBER")]
+    pub budget_execs: Option<u32>,
+
+    /// Bytes it may send, and bytes it may receive.
+    #[arg(long, value_name = "SIZE")]
+    pub budget_egress: Option<ByteSize>,
+
+    /// Spend from one pot together with other sandboxes of this group.
+    #[arg(long, value_name = "GROUP")]
+    pub budget_group: Option<String>,
+
+    /// What happens when money or tokens are used up: deny, pause or kill [default: deny]
+    #[arg(long, value_name = "ACTION")]
+    pub at_cap: Option<AtCap>,
 }
 
 /// `sloplet run`
@@ -352,6 +422,11 @@ pub struct Serve {
     /// The domain whose names PORT-ID.DOMAIN lead here: what SDKs and links are told.
     #[arg(long)]
     pub domain: Option<String>,
+
+    /// Give sandboxes of E2B's SDKs, which ask for internet access unless told otherwise, what they ask for. Private
+    /// addresses stay out of reach.
+    #[arg(long)]
+    pub allow_internet: bool,
 
     /// Keep machines ready: IMAGE=NUMBER, of the usual size. Can be repeated.
     #[arg(long, value_name = "IMAGE=NUMBER", value_parser = parse_warm)]

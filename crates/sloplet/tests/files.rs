@@ -25,7 +25,7 @@ fn with_sandbox<F: Future<Output = Sandbox>>(host: &Host, spec: Spec, test: impl
     let engine = Engine::new(places, vec![Box::new(driver)]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let sandbox = engine.create(spec, sloplet_engine::Extras::default()).await.unwrap();
+        let sandbox = engine.create(spec, &sloplet_engine::Patron::plain("test")).await.unwrap();
         let limit = Duration::from_secs(60);
         let sandbox = tokio::time::timeout(limit, test(sandbox)).await.expect("HANGS");
         sandbox.agent().ping().await.expect("the agent lives");

@@ -14,8 +14,9 @@ use rustix::net::{
 
 use crate::plan::Plan;
 
-/// Largest message: a plan with some hundred layers, mounts and long paths.
-const MAX_MESSAGE: usize = 128 * 1024;
+/// Largest message: a plan with some hundred layers, mounts and long paths, and files to be put inside. The kernel takes a
+/// little more by default.
+const MAX_MESSAGE: usize = 204 * 1024;
 
 /// Most descriptors with one message: the kernel takes 253.
 const MAX_FDS: usize = 250;

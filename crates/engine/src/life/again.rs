@@ -49,7 +49,9 @@ impl Sandboxes {
         };
         let mut spec = record.request.spec.clone();
         spec.limits.timeout = FOREVER;
-        let sandbox = self.0.engine.take_over(adopted, spec, image).await?;
+        let patron = self.patron(&record, self.secrets_of(&record)?);
+        let mut sandbox = self.0.engine.take_over(adopted, spec, image, &patron).await?;
+        self.0.engine.open_way_out(&mut sandbox, &patron)?;
         let live = Arc::new(Live::new(sandbox));
         let slot = Arc::new(Slot::new(record.clone(), Some(live.clone())));
         self.slots().insert(record.id.clone(), slot.clone());

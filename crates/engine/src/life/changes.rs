@@ -10,6 +10,11 @@ use super::live::Live;
 use super::record::{OnTimeout, Record, State};
 use super::sandboxes::{Sandboxes, Slot};
 use crate::driver::{End, Overdue};
+use crate::journal::Journal;
+use sloplet_egress::Counters;
+use sloplet_ledger::Event;
+use sloplet_ledger::event::{PolicyChanged, SandboxChanged, SandboxGone};
+use sloplet_policy::{Budget, Network};
 
 /// How much later than the registry the spawner ends a sandbox: it is for when there is no server.
 const GRACE: Duration = Duration::from_secs(2);
@@ -98,6 +103,7 @@ impl Sandboxes {
             }
             let live = slot.set_live(None);
             let record = slot.update(&this.0.records, |record| record.state = State::Stopped)?;
+            this.note_state(&record, State::Paused, None);
             if let Some(live) = live {
                 live.sandbox.machine().destroy().await?;
             }
@@ -127,12 +133,90 @@ impl Sandboxes {
         }
     }
 
-    /// Replaces its network rules.
-    pub async fn set_network(&self, owner: &str, id: &str, rules: serde_json::Value) -> Result<(), LifeError> {
+    /// Replaces its network rules; `said` is how the client put them. They hold at once, for connections that stand, too.
+    pub async fn set_network(
+        &self,
+        owner: &str,
+        id: &str,
+        network: Network,
+        said: Option<serde_json::Value>,
+    ) -> Result<Record, LifeError> {
+        network.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
         let slot = self.slot(owner, id)?;
         let _changing = slot.changing.lock().await;
-        slot.update(&self.0.records, |record| record.request.network = Some(rules))?;
-        Ok(())
+        let live = slot.live();
+        let outward = live.as_ref().and_then(|live| live.sandbox.outward());
+        if live.is_some() && outward.is_none() && !network.is_nothing() {
+            let message = "this sandbox was made without a way out: see 'sloplet doctor', and make it anew";
+            return Err(LifeError::Conflict(message.into()));
+        }
+        let before = slot.record().request.spec.network;
+        let record = slot.update(&self.0.records, |record| {
+            record.request.spec.network = network.clone();
+            if said.is_some() {
+                record.request.network = said;
+            }
+        })?;
+        if let Some(outward) = outward {
+            outward.set_network(network.clone());
+        }
+        self.note_policy(&record, "network", &before, &network);
+        Ok(record)
+    }
+
+    /// Replaces its budget. What is spent stays spent.
+    pub async fn set_budget(&self, owner: &str, id: &str, budget: Budget) -> Result<Record, LifeError> {
+        budget.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
+        let slot = self.slot(owner, id)?;
+        let _changing = slot.changing.lock().await;
+        let before = slot.record().request.spec.budget;
+        if budget.counts_calls() && !before.counts_calls() && slot.record().request.spec.secrets.is_empty() {
+            let message =
+                "its LLM calls cannot be counted: programs inside trust no gateway; make it anew with a budget";
+            return Err(LifeError::Conflict(message.into()));
+        }
+        let record = slot.update(&self.0.records, |record| record.request.spec.budget = budget.clone())?;
+        if let Some(live) = slot.live() {
+            live.sandbox.account().set_budget(budget.clone());
+            if let Some(outward) = live.sandbox.outward() {
+                outward.set_budget(budget.clone());
+            }
+        }
+        self.note_policy(&record, "budget", &before, &budget);
+        Ok(record)
+    }
+
+    /// What went through its way out since it was opened.
+    pub fn traffic(&self, owner: &str, id: &str) -> Result<Counters, LifeError> {
+        let live = self.slot(owner, id)?.live();
+        Ok(live.and_then(|live| live.sandbox.outward().map(|outward| outward.counters())).unwrap_or_default())
+    }
+
+    fn note_policy<T: serde::Serialize>(&self, record: &Record, policy: &str, before: &T, after: &T) {
+        let digest = |value: &T| sloplet_ledger::sha256(&serde_json::to_vec(value).unwrap_or_default());
+        let event = PolicyChanged {
+            policy: policy.into(),
+            before: digest(before).into(),
+            after: digest(after).into(),
+            value: serde_json::to_value(after).unwrap_or_default(),
+        };
+        self.note(record, Event::PolicyChanged(event));
+    }
+
+    /// Writes down what happened to a sandbox, whether it has a machine or not.
+    pub(super) fn note(&self, record: &Record, event: Event) {
+        Journal::new(self.0.engine.ledger(), &record.id, &format!("key:{}", record.owner)).note(event);
+    }
+
+    pub(super) fn note_state(&self, record: &Record, from: State, reason: Option<&str>) {
+        self.note(
+            record,
+            Event::SandboxChanged(SandboxChanged {
+                from: from.name().into(),
+                to: record.state.name().into(),
+                reason: reason.map(Into::into),
+            }),
+        );
     }
 
     /// `changing` is held.
@@ -147,6 +231,7 @@ impl Sandboxes {
             record.state = State::Paused;
             record.remaining_ms = record.ends_ms.take().map(|ends| ends.saturating_sub(now));
         })?;
+        self.note_state(&record, State::Running, None);
         self.schedule(slot).await;
         self.save_meanwhile(slot);
         Ok(record)
@@ -179,6 +264,7 @@ impl Sandboxes {
             }
             saved = record.saved.take();
         })?;
+        self.note_state(&slot.record(), record.state, None);
         if let Some(saved) = saved {
             let (this, slot) = (self.clone(), slot.clone());
             tokio::spawn(async move {
@@ -194,13 +280,21 @@ impl Sandboxes {
     /// `changing` is held.
     pub(super) async fn end(&self, slot: &Arc<Slot>) -> Result<(), LifeError> {
         let record = slot.record();
+        let overdue = record.ends_ms.is_some_and(|ends| ends <= now_ms());
         if let Some(live) = slot.set_live(None) {
             live.sandbox.machine().destroy().await?;
         }
+        let reason = if overdue { "its time was over" } else { "it was asked to end" };
+        self.note_gone(&record, reason);
         if let Some(saved) = &record.saved {
             self.drop_image(saved);
         }
         self.forget(&record.id)
+    }
+
+    pub(super) fn note_gone(&self, record: &Record, reason: &str) {
+        let lifetime_ms = now_ms().saturating_sub(record.created_ms);
+        self.note(record, Event::SandboxGone(SandboxGone { reason: reason.into(), lifetime_ms }));
     }
 
     /// Tells the spawner when its time is over, for when there is no server then.
@@ -236,6 +330,7 @@ impl Sandboxes {
             slot.set_live(None);
             let record = slot.record();
             let result = if end.timed_out {
+                this.note_gone(&record, "its time was over");
                 this.forget(&record.id)
             } else {
                 tracing::warn!(sandbox = record.id, oom_kills = end.oom_kills, "a sandbox ended by itself");
@@ -244,7 +339,7 @@ impl Sandboxes {
                     record.failure = Some(why(&end));
                     record.ends_ms = None;
                 })
-                .map(|_| ())
+                .map(|ended| this.note_state(&ended, record.state, Some(&why(&end))))
             };
             if let Err(error) = result {
                 tracing::error!(%error, sandbox = record.id, "cannot remember the end of a sandbox");

@@ -8,10 +8,10 @@ use sloplet_policy::{Bind, Span};
 use super::clock::now_ms;
 use super::error::LifeError;
 use super::live::Live;
+use super::private::Values;
 use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
 use super::volume::Volume;
-use crate::driver::Extras;
 use crate::engine::{new_id, new_secret};
 use crate::sandbox::{Command, Sandbox};
 
@@ -31,10 +31,23 @@ pub(super) const FOREVER: Span = Span(Duration::from_secs(100 * 365 * 86_400));
 pub const START_TAG: &str = "start";
 
 impl Sandboxes {
-    /// Makes a sandbox and waits until it is ready.
+    /// Makes a sandbox and waits until it is ready. The values of its secrets come from where their rules say, on this host.
     pub async fn create(&self, owner: &str, request: NewSandbox, quota: &Quota) -> Result<Record, LifeError> {
+        self.create_with(owner, request, Values::new(), quota).await
+    }
+
+    /// The same with values of secrets that whoever asks has brought along.
+    pub async fn create_with(
+        &self,
+        owner: &str,
+        request: NewSandbox,
+        values: Values,
+        quota: &Quota,
+    ) -> Result<Record, LifeError> {
         check(&request)?;
-        let mut warm = match request.volumes.is_empty() {
+        // A machine that was made ahead trusts nobody's authority.
+        let plain = request.spec.secrets.is_empty() && !request.spec.budget.counts_calls();
+        let mut warm = match request.volumes.is_empty() && plain {
             true => self.0.warm.take(&self.0.engine, &request.spec),
             false => None,
         };
@@ -61,7 +74,11 @@ impl Sandboxes {
         self.carry_out(async move {
             let _changing = slot.changing.lock().await;
             let id = slot.record().id;
-            match this.bring_up(&slot, warm).await {
+            let made = match this.keep_secrets(&slot.record(), &values) {
+                Ok(_) => this.bring_up(&slot, warm).await,
+                Err(error) => Err(error),
+            };
+            match made {
                 Ok(record) => Ok(record),
                 Err(error) => {
                     if let Some(live) = slot.set_live(None) {
@@ -137,14 +154,16 @@ impl Sandboxes {
         if let Some(saved) = &record.saved {
             spec.image = saved.clone();
         }
+        let patron = self.patron(&record, self.secrets_of(&record)?);
         let sandbox = match warm {
             Some(warm) => warm.with_spec(spec),
             None => {
                 let volumes = self.binds_of(&record)?;
                 let image = self.0.engine.resolve(&spec.image)?;
-                self.0.engine.create_lasting(record.id.clone(), spec, image, volumes, Extras::default()).await?
+                self.0.engine.create_lasting(record.id.clone(), spec, image, volumes, &patron).await?
             }
         };
+        let sandbox = self.0.engine.settle(sandbox, &patron).await?;
         let image = sandbox.image().clone();
         let live = Arc::new(Live::new(sandbox));
         slot.set_live(Some(live.clone()));

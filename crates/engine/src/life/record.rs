@@ -85,7 +85,7 @@ pub struct NewSandbox {
     pub idle_timeout: Option<Duration>,
     /// Volumes shown inside.
     pub volumes: Vec<VolumeMount>,
-    /// Network rules, as the client gave them.
+    /// Network rules as a client of another API gave them, to be shown again; those that hold are the spec's.
     pub network: Option<serde_json::Value>,
     /// Run by the shell after start, in the background; the image's wish if absent.
     pub start: Option<String>,

@@ -11,12 +11,14 @@ use tokio::sync::Notify;
 use super::activity::Activity;
 use super::error::LifeError;
 use super::live::{Live, Reached};
+use super::private::{self, Secrets, Spent};
 use super::record::{Record, State};
 use super::snapshot::Snapshot;
 use super::volume::Volumes;
 use super::warm::{Wanted, Warm};
 use crate::Engine;
 use crate::driver::Usage;
+use crate::outward::approvals::Approvals;
 
 /// All sandboxes of a server; clones share them.
 #[derive(Clone)]
@@ -27,6 +29,9 @@ pub(super) struct Inner {
     pub(super) records: Collection<Record>,
     pub(super) snapshots: Collection<Snapshot>,
     pub(super) volumes: Volumes,
+    pub(super) secrets: Collection<Secrets>,
+    pub(super) spent: Collection<Spent>,
+    pub(super) approvals: Approvals,
     pub(super) warm: Arc<Warm>,
     pub(super) slots: Mutex<HashMap<String, Arc<Slot>>>,
     /// Something changed about when somebody's time is over.
@@ -89,8 +94,12 @@ impl Sandboxes {
     pub async fn open(engine: Arc<Engine>, store: &Store, data: &Path, warm: Vec<Wanted>) -> Result<Self, LifeError> {
         // Before any machine is made ahead, or it would be taken for one that was left.
         let adoption = engine.adopt().await?;
+        engine.set_accounts(private::accounts(store.collection())?);
         let inner = Inner {
             volumes: Volumes::open(store, data)?,
+            secrets: store.collection(),
+            spent: store.collection(),
+            approvals: Approvals::default(),
             warm: Warm::keep(&engine, warm),
             engine,
             records: store.collection(),
@@ -112,6 +121,11 @@ impl Sandboxes {
     /// The volumes.
     pub fn volumes(&self) -> &Volumes {
         &self.0.volumes
+    }
+
+    /// Connections that wait for a person.
+    pub fn approvals(&self) -> &Approvals {
+        &self.0.approvals
     }
 
     /// Finds a sandbox by id or name.
@@ -220,7 +234,7 @@ impl Sandboxes {
     pub(super) fn forget(&self, id: &str) -> Result<(), LifeError> {
         self.slots().remove(id);
         self.0.records.remove(id)?;
-        Ok(())
+        self.forget_secrets(id)
     }
 
     /// Carries out a change to the end, even if whoever asked for it does not wait.

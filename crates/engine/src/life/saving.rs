@@ -97,6 +97,7 @@ impl Sandboxes {
                 (image, true)
             }
         };
+        let values = self.values_of(&source)?;
         let mut request = source.request.clone();
         request.template = Some(source.template().to_owned());
         request.spec.image.clone_from(&image);
@@ -107,7 +108,7 @@ impl Sandboxes {
             // For each: their names must differ.
             let mut request = request.clone();
             change(&mut request);
-            self.create(owner, request, quota)
+            self.create_with(owner, request, values.clone(), quota)
         };
         let forks = join_all((0..count).map(fork)).await;
         if temporary {

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use super::making::FOREVER;
 use crate::Engine;
-use crate::driver::Extras;
 use crate::engine::{EngineError, new_id};
+use crate::outward::Patron;
 use crate::sandbox::{Command, Sandbox};
 
 /// So many machines of a kind are kept ready.
@@ -74,7 +74,8 @@ impl Warm {
 
 /// What a machine is made of, without what it gets when it is claimed.
 fn kind(spec: &Spec) -> Spec {
-    let mut kind = Spec { env: Vec::new(), workdir: None, ..spec.clone() };
+    let (network, budget) = Default::default();
+    let mut kind = Spec { env: Vec::new(), workdir: None, network, budget, ..spec.clone() };
     kind.limits.timeout = FOREVER;
     kind
 }
@@ -97,7 +98,8 @@ async fn fill(warm: Weak<Warm>, engine: Arc<Engine>) {
 
 async fn make(engine: &Engine, spec: Spec) -> Result<Sandbox, EngineError> {
     let image = engine.resolve(&spec.image)?;
-    let sandbox = engine.create_lasting(new_id(), spec, image, Vec::new(), Extras::default()).await?;
+    let patron = Patron { outlets: engine.can_reach_out(&spec), ..Patron::plain("warm") };
+    let sandbox = engine.create_lasting(new_id(), spec, image, Vec::new(), &patron).await?;
     // The first command is the slowest: let it be this one.
     let first = Command { user: Some("0".into()), ..Command::new(["/bin/true"]) };
     if let Ok(process) = sandbox.exec(first).await {

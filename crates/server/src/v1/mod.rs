@@ -12,9 +12,11 @@ mod images;
 mod info;
 mod keys;
 mod lifecycle;
+mod network;
 mod output;
 mod ports;
 mod processes;
+pub(crate) mod reach;
 mod sandbox;
 mod sandboxes;
 mod sessions;
@@ -80,6 +82,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(ports::list))
         .routes(routes!(ports::link))
         .routes(routes!(ports::connect))
+        .routes(routes!(network::get, network::replace))
+        .routes(routes!(network::budget, network::set_budget))
+        .routes(routes!(network::approvals))
+        .routes(routes!(network::answer))
         .routes(routes!(images::list, images::import, images::remove))
         .routes(routes!(snapshots::list))
         .routes(routes!(snapshots::get, snapshots::remove))

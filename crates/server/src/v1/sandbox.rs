@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sloplet_engine::life::{NewSandbox, OnTimeout, Record, State, VolumeMount};
-use sloplet_policy::{Bind, Cpus, Isolation, Limits, Span, Spec};
+use sloplet_engine::life::{NewSandbox, OnTimeout, Record, State, Values, VolumeMount};
+use sloplet_policy::{Bind, Budget, Cpus, Isolation, Limits, Network, Span, Spec};
 use utoipa::ToSchema;
 
 use super::extract::{optional_unit, said, unit};
+use super::reach::{self, NetworkRules, NewSecret, Spending};
 use crate::auth::{Access, Scope};
 use crate::error::ApiError;
 
@@ -83,6 +84,14 @@ pub struct CreateSandbox {
     /// Volumes shown inside.
     #[schema(value_type = Vec<MountedVolume>)]
     pub volumes: Vec<VolumeMount>,
+    /// What it may reach; nothing unless said.
+    #[schema(value_type = NetworkRules)]
+    pub network: Network,
+    /// Secrets that are put into its requests.
+    pub secrets: Vec<NewSecret>,
+    /// What it may use up.
+    #[schema(value_type = Spending)]
+    pub budget: Budget,
 }
 
 /// How strong a wall is.
@@ -140,7 +149,13 @@ pub struct MountedVolume {
 
 impl CreateSandbox {
     /// What the engine is asked for.
-    pub fn into_request(self, access: &Access, idempotency_key: Option<String>) -> Result<NewSandbox, ApiError> {
+    pub fn into_request(
+        self,
+        access: &Access,
+        idempotency_key: Option<String>,
+    ) -> Result<(NewSandbox, Values), ApiError> {
+        reach::check(&self.network, access)?;
+        let (secrets, values) = reach::secrets(self.secrets)?;
         if !self.mounts.is_empty() {
             access.require(Scope::Admin)?;
         }
@@ -178,9 +193,12 @@ impl CreateSandbox {
             user: self.user,
             hostname: self.hostname.unwrap_or(usual.hostname),
             best_effort: self.best_effort,
+            network: self.network,
+            secrets,
+            budget: self.budget,
         };
         spec.check().map_err(|error| ApiError::bad_request(error.to_string()))?;
-        Ok(NewSandbox {
+        let request = NewSandbox {
             spec,
             template: self.image,
             name: self.name,
@@ -192,7 +210,8 @@ impl CreateSandbox {
             volumes: self.volumes,
             idempotency_key,
             ..NewSandbox::default()
-        })
+        };
+        Ok((request, values))
     }
 }
 
@@ -291,6 +310,14 @@ pub struct Sandbox {
     /// Volumes shown inside.
     #[schema(value_type = Vec<MountedVolume>)]
     pub volumes: Vec<VolumeMount>,
+    /// What it may reach.
+    #[schema(value_type = NetworkRules)]
+    pub network: Network,
+    /// Names of its secrets.
+    pub secrets: Vec<String>,
+    /// What it may use up.
+    #[schema(value_type = Spending)]
+    pub budget: Budget,
     /// When it was asked for, in milliseconds since 1970.
     pub created_ms: u64,
     /// When it last started or resumed.
@@ -331,6 +358,9 @@ impl Sandbox {
             auto_resume: request.auto_resume,
             idle_timeout: request.idle_timeout.map(|time| Span(time).to_string()),
             volumes: request.volumes,
+            network: spec.network,
+            secrets: spec.secrets.into_iter().map(|secret| secret.name).collect(),
+            budget: spec.budget,
             created_ms,
             started_ms,
             ends_ms,

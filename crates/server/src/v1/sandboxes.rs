@@ -35,9 +35,9 @@ pub async fn create(
     OptionalPayload(body): OptionalPayload<CreateSandbox>,
 ) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
     let key = idempotency_key(&headers)?;
-    let mut request = body.into_request(&access, key)?;
+    let (mut request, values) = body.into_request(&access, key)?;
     choose_image(&app, &access, &mut request)?;
-    let record = app.sandboxes().create(&access.owner, request, &access.quota).await?;
+    let record = app.sandboxes().create_with(&access.owner, request, values, &access.quota).await?;
     Ok((StatusCode::CREATED, Json(Sandbox::of(record, &access))))
 }
 

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
-use super::run::spec::variable_of;
+use super::run::spec::{budget_of, network_of, variable_of};
+use sloplet_gateway::SecretValue;
+use sloplet_policy::secret::{Place, SecretRule};
+
 use crate::api::Server;
 use crate::cli::{Create, Lifetime};
 
@@ -49,6 +52,11 @@ fn request(options: Create) -> anyhow::Result<Value> {
     set("metadata", Some(serde_json::to_value(pairs("--metadata", &options.metadata)?)?));
     let volumes = options.volume.iter().map(|text| volume(text)).collect::<anyhow::Result<Vec<_>>>()?;
     set("volumes", Some(volumes.into()));
+    let reach = &options.machine.reach;
+    set("network", Some(serde_json::to_value(network_of(reach))?));
+    set("budget", Some(serde_json::to_value(budget_of(reach))?));
+    let secrets = reach.secret.iter().map(secret).collect::<anyhow::Result<Vec<_>>>()?;
+    set("secrets", Some(secrets.into()));
     let mut mounts = Vec::new();
     for mount in options.machine.mount {
         // Relative to here, not to wherever the server was started.
@@ -57,6 +65,24 @@ fn request(options: Create) -> anyhow::Result<Value> {
     }
     set("mounts", Some(mounts.into()));
     Ok(fields.into())
+}
+
+/// A secret with its value, which is looked up here: the server may run as somebody else.
+fn secret(rule: &SecretRule) -> anyhow::Result<Value> {
+    let value = SecretValue::resolve(&rule.source).with_context(|| format!("--secret {}", rule.name))?;
+    let value = std::str::from_utf8(value.expose()).with_context(|| format!("--secret {}", rule.name))?;
+    let hosts: Vec<String> = rule.hosts.iter().map(ToString::to_string).collect();
+    let mut fields = json!({"name": rule.name, "value": value, "hosts": hosts, "http": rule.http});
+    if let Some(prefix) = &rule.prefix {
+        fields["prefix"] = prefix.as_str().into();
+    }
+    match &rule.place {
+        Place::Anywhere => {}
+        Place::Header { name } => fields["header"] = name.clone().into(),
+        Place::Query { name } => fields["query"] = name.clone().into(),
+        Place::Body => fields["body"] = true.into(),
+    }
+    Ok(fields)
 }
 
 /// A time, or null for never.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sloplet_engine::{Command, Engine, Extras};
+use sloplet_engine::{Command, Engine, Patron};
 use sloplet_policy::{DriverReport, Enforcement, Spec};
 
 use crate::{setup, terminal};
@@ -27,7 +27,7 @@ pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
 async fn trial(engine: &Engine, report: &DriverReport) -> Option<String> {
     let spec = Spec { isolation: report.isolation, best_effort: true, ..Spec::default() };
     let attempt = async {
-        let sandbox = engine.create(spec, Extras::default()).await?;
+        let sandbox = engine.create(spec, &Patron::plain("doctor")).await?;
         let output = sandbox.exec(Command::new(["true"])).await?.output(1 << 20).await?;
         sandbox.destroy().await?;
         anyhow::ensure!(output.exit.code == Some(0), "a trial command failed");

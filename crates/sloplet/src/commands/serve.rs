@@ -69,7 +69,12 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         Wanted { spec, count: *count }
     });
     let sandboxes = Sandboxes::open(engine.clone(), &store, &places.data, warm.collect()).await?;
-    let config = Config { data: places.data.clone(), domain: options.domain.clone(), url: url.clone() };
+    let config = Config {
+        data: places.data.clone(),
+        domain: options.domain.clone(),
+        url: url.clone(),
+        internet: options.allow_internet,
+    };
     let app = App::new(config, sandboxes.clone(), store)?;
     if app.keys().list()?.is_empty() {
         let (_, secret) = app.keys().create("first", Scope::Admin, Quota::default(), Some(LOCAL))?;

@@ -92,8 +92,11 @@ async fn create(
     let origin = app.templates().resolve(&access.owner, asked.template_id.as_deref().unwrap_or_default())?;
     let env = variables(asked.env_vars.unwrap_or_default())?;
     let network = network::kept(asked.allow_internet_access, asked.network)?;
+    // Not asked for at all is asked for, too: that is their default.
+    let rules = network.clone().unwrap_or_else(|| serde_json::json!({}));
+    let reach = network::policy(Some(&rules), app.config().internet, access)?;
     let request = NewSandbox {
-        spec: Spec { image: origin.image, limits: origin.resources.limits(), env, ..Spec::default() },
+        spec: Spec { image: origin.image, limits: origin.resources.limits(), env, network: reach, ..Spec::default() },
         template: Some(origin.id),
         metadata: asked.metadata.unwrap_or_default(),
         timeout: Some(timeout),

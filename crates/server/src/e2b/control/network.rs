@@ -1,5 +1,5 @@
-//! Network rules. They are kept and returned; a sandbox has no network at all, so nothing is reachable whatever they
-//! say.
+//! Network rules, as E2B's SDKs give them. What concerns traffic out of the sandbox becomes rules of our own; header
+//! transforms, proxies and name servers are kept and returned, and nothing acts on them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -145,6 +145,43 @@ pub fn shown(kept: Option<&Value>) -> (Option<bool>, Option<Value>) {
     (access, (!rules.is_empty()).then_some(Value::Object(rules)))
 }
 
+/// What our own rules make of them. Theirs let a rule that allows win over one that denies, except that denying everything
+/// leaves what is allowed: here denying always wins, and everything is denied that is not allowed. The SDKs ask for internet
+/// access unless told otherwise, so that alone opens nothing unless the server was told that it may.
+pub fn policy(kept: Option<&Value>, internet: bool, access: &Access) -> Result<sloplet_policy::Network, ApiError> {
+    let Some(kept) = kept else { return Ok(sloplet_policy::Network::default()) };
+    let list = |name: &str| -> Vec<String> {
+        let entries = kept.get(name).and_then(Value::as_array).into_iter().flatten();
+        entries.filter_map(|entry| entry.as_str().map(str::to_owned)).collect()
+    };
+    let everything = |entry: &String| matches!(entry.as_str(), "0.0.0.0/0" | "::/0");
+    let (allow, deny) = (list("allowOut"), list("denyOut"));
+    let asked = kept.get(ACCESS).and_then(Value::as_bool) != Some(false);
+    let open = asked && (internet || allow.iter().any(everything)) && !deny.iter().any(everything);
+    let bad = |error: sloplet_policy::network::RuleError| ApiError::bad_request(error.to_string());
+    let rules = |entries: &[String]| {
+        let entries = entries.iter().filter(|entry| !everything(entry));
+        entries.map(|entry| rule(entry).parse().map_err(bad)).collect::<Result<Vec<_>, _>>()
+    };
+    let network = sloplet_policy::Network {
+        allow: rules(&allow)?,
+        deny: rules(&deny)?,
+        internet: open,
+        ..sloplet_policy::Network::default()
+    };
+    crate::v1::reach::check(&network, access)?;
+    Ok(network)
+}
+
+/// An address of theirs means every port; a domain the usual two, unless it says one.
+fn rule(entry: &str) -> String {
+    match (is_network(entry), entry.contains(':')) {
+        (true, true) => format!("[{entry}]:*"),
+        (true, false) => format!("{entry}:*"),
+        (false, _) => entry.to_owned(),
+    }
+}
+
 pub async fn replace(
     State(app): State<App>,
     access: Access,
@@ -153,7 +190,9 @@ pub async fn replace(
 ) -> Result<StatusCode, ApiError> {
     let record = app.sandboxes().get(&access.owner, &id)?;
     let new = kept(update.allow_internet_access, Some(update.network))?;
-    app.sandboxes().set_network(&access.owner, &id, merged(record.request.network.as_ref(), new)).await?;
+    let rules = merged(record.request.network.as_ref(), new);
+    let network = policy(Some(&rules), app.config().internet, &access)?;
+    app.sandboxes().set_network(&access.owner, &id, network, Some(rules)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

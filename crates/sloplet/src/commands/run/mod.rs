@@ -1,18 +1,25 @@
 //! `sloplet run`
 
+mod ask;
 mod json;
 mod session;
 pub mod spec;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
 use sloplet_client::ClientError;
-use sloplet_engine::{End, Engine, Extras, Sandbox};
+use sloplet_egress::Nobody;
+use sloplet_engine::outward::private::Private;
+use sloplet_engine::{End, Engine, Patron, Sandbox};
+use sloplet_policy::budget::AtCap;
 use sloplet_spawner::launcher::Forked;
 use sloplet_wire::{ErrorCode, Exit};
+use tokio::sync::mpsc;
 
 use crate::cli::Run;
 use crate::relay::output::Captured;
@@ -40,6 +47,9 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
         bail!("no command was given: add one after '--', like 'sloplet run -- python3 -V'");
     }
     let spec = spec::from_options(&options)?;
+    if spec.budget.at_cap == AtCap::Pause {
+        bail!("--at-cap pause needs a sandbox that stays: use 'sloplet create', or deny or kill here");
+    }
     let engine = setup::engine(data, forked.map(|forked| (forked, options.machine.isolation)))?;
     let code = setup::runtime()?.block_on(run_in(&engine, spec, &options));
     engine.shut_down();
@@ -47,7 +57,16 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
 }
 
 async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> anyhow::Result<u8> {
-    let sandbox = engine.create(spec, Extras::default()).await?;
+    let (used_up, mut told) = mpsc::unbounded_channel();
+    let patron = Patron {
+        private: Private::prepare(&spec, &BTreeMap::new())?,
+        // With a terminal of its own, the command hears all that is typed.
+        ask: if options.tty { Arc::new(Nobody) } else { Arc::new(ask::Terminal) },
+        at_cap: Arc::new(move |reached| drop(used_up.send(reached.message.clone()))),
+        ..Patron::plain("cli")
+    };
+    let kill_at_cap = spec.budget.at_cap == AtCap::Kill;
+    let sandbox = engine.create(spec, &patron).await?;
     for missing in sandbox.unenforced() {
         complain!("sloplet: warning: {} is not enforced: {}", missing.feature, missing.detail);
     }
@@ -59,7 +78,21 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
     };
     let id = sandbox.id().to_owned();
     let limits = sandbox.spec().limits.clone();
-    let outcome = match session::conduct(&sandbox, options, sweep).await {
+    let session = {
+        let mut session = std::pin::pin!(session::conduct(&sandbox, options, sweep));
+        loop {
+            tokio::select! {
+                session = &mut session => break session,
+                Some(message) = told.recv() => {
+                    complain!("sloplet: {message}");
+                    if kill_at_cap {
+                        sandbox.machine().destroy().await?;
+                    }
+                }
+            }
+        }
+    };
+    let outcome = match session {
         Ok(session) => conclude(sandbox, session).await?,
         Err(error) => return refused(sandbox, error, &options.command[0]).await,
     };

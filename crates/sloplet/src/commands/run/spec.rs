@@ -1,9 +1,11 @@
 //! From flags to a spec.
 
 use anyhow::Context;
+use sloplet_policy::budget::Budget;
+use sloplet_policy::network::Network;
 use sloplet_policy::{Limits, Spec};
 
-use crate::cli::Run;
+use crate::cli::{Reach, Run};
 
 pub fn from_options(options: &Run) -> anyhow::Result<Spec> {
     let defaults = Limits::default();
@@ -32,7 +34,36 @@ pub fn from_options(options: &Run) -> anyhow::Result<Spec> {
         user: options.machine.user.clone(),
         hostname: options.machine.hostname.clone(),
         best_effort: options.machine.best_effort,
+        network: network_of(&options.machine.reach),
+        secrets: options.machine.reach.secret.clone(),
+        budget: budget_of(&options.machine.reach),
     })
+}
+
+/// What may be reached.
+pub fn network_of(reach: &Reach) -> Network {
+    Network {
+        allow: reach.allow.clone(),
+        deny: reach.deny.clone(),
+        ask: reach.ask.clone(),
+        host_ports: reach.allow_host_port.clone(),
+        internet: reach.allow_internet,
+        ipv6: reach.ipv6,
+        ..Network::default()
+    }
+}
+
+/// What may be used up.
+pub fn budget_of(reach: &Reach) -> Budget {
+    Budget {
+        usd: reach.budget_usd,
+        tokens: reach.budget_tokens,
+        requests_per_minute: reach.budget_requests,
+        exec_per_minute: reach.budget_execs,
+        egress_bytes: reach.budget_egress,
+        group: reach.budget_group.clone(),
+        at_cap: reach.at_cap.unwrap_or_default(),
+    }
 }
 
 /// `NAME=value` as it is; `NAME` alone names a variable of the host to pass on, on purpose.

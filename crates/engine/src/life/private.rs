@@ -1,0 +1,149 @@
+//! What the registry keeps of its sandboxes that no listing shows: secrets, and what was spent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sloplet_gateway::account::{self, Owner};
+use sloplet_gateway::{Accounts, SecretValue};
+use sloplet_policy::budget::AtCap;
+use sloplet_store::{Collection, Document};
+
+use super::error::LifeError;
+use super::record::Record;
+use super::sandboxes::Sandboxes;
+use crate::outward::Patron;
+use crate::outward::private::{Kept, Private};
+
+/// Values of secrets, by name, for those who do not want them taken from the server's own environment.
+pub type Values = BTreeMap<String, SecretValue>;
+
+/// The secrets of one sandbox, as they are remembered.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Secrets {
+    id: String,
+    owner: String,
+    kept: Kept,
+}
+
+impl Document for Secrets {
+    const KIND: &'static str = "secrets";
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    fn created_ms(&self) -> u64 {
+        0
+    }
+}
+
+/// What an account has come to.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Spent {
+    id: String,
+    record: account::Record,
+}
+
+impl Document for Spent {
+    const KIND: &'static str = "account";
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn owner(&self) -> &str {
+        ""
+    }
+
+    fn created_ms(&self) -> u64 {
+        0
+    }
+}
+
+fn id_of(owner: &Owner) -> String {
+    match owner {
+        Owner::Sandbox(id) => format!("sandbox:{id}"),
+        Owner::Group(name) => format!("group:{name}"),
+    }
+}
+
+/// The accounts as they were when the last server ended, remembered from now on with every change.
+pub(super) fn accounts(spent: Collection<Spent>) -> Result<Arc<Accounts>, LifeError> {
+    let records: Vec<account::Record> = spent.all()?.into_iter().map(|spent| spent.record).collect();
+    let persist = move |records: &[account::Record]| {
+        for record in records {
+            let document = Spent { id: id_of(&record.owner), record: record.clone() };
+            if let Err(error) = spent.put(&document) {
+                tracing::error!(%error, "cannot remember what was spent");
+            }
+        }
+    };
+    Ok(Accounts::restore(records, Some(Arc::new(persist))))
+}
+
+impl Sandboxes {
+    /// Finds the values of a new sandbox's secrets and remembers them.
+    pub(super) fn keep_secrets(&self, record: &Record, given: &Values) -> Result<Private, LifeError> {
+        let private =
+            Private::prepare(&record.request.spec, given).map_err(|error| LifeError::Invalid(error.to_string()))?;
+        if !private.is_empty() {
+            let document = Secrets { id: record.id.clone(), owner: record.owner.clone(), kept: private.kept() };
+            self.0.secrets.put(&document)?;
+        }
+        Ok(private)
+    }
+
+    /// The secrets of a sandbox that was made before.
+    pub(super) fn secrets_of(&self, record: &Record) -> Result<Private, LifeError> {
+        let kept = self.0.secrets.get(&record.id)?.map(|document| document.kept).unwrap_or_default();
+        Private::restore(&record.request.spec, &kept).map_err(|error| LifeError::Invalid(error.to_string()))
+    }
+
+    /// The values of a sandbox's secrets, for its forks.
+    pub(super) fn values_of(&self, record: &Record) -> Result<Values, LifeError> {
+        let private = self.secrets_of(record)?;
+        Ok(private.secrets().iter().map(|secret| (secret.rule.name.clone(), secret.value.clone())).collect())
+    }
+
+    /// Forgets what a sandbox that is gone had.
+    pub(super) fn forget_secrets(&self, id: &str) -> Result<(), LifeError> {
+        self.0.secrets.remove(id)?;
+        let owner = Owner::Sandbox(id.to_owned());
+        self.0.engine.accounts().forget(&owner);
+        self.0.spent.remove(&id_of(&owner))?;
+        Ok(())
+    }
+
+    /// Who a sandbox belongs to, as the engine wants to know it.
+    pub(super) fn patron(&self, record: &Record, private: Private) -> Patron {
+        let (registry, owner, id) = (Arc::downgrade(&self.0), record.owner.clone(), record.id.clone());
+        let at_cap = move |reached: &account::Reached| {
+            let (Some(inner), action) = (registry.upgrade(), reached.at_cap) else { return };
+            let (this, owner, id) = (Self(inner), owner.clone(), id.clone());
+            tracing::info!(sandbox = id, reason = reached.message, "a budget is used up");
+            // Not here: the connection that brought this about waits.
+            tokio::spawn(async move {
+                let done = match action {
+                    AtCap::Deny => Ok(()),
+                    AtCap::Pause => this.pause(&owner, &id).await.map(|_| ()),
+                    AtCap::Kill => this.destroy(&owner, &id).await,
+                };
+                if let Err(error) = done {
+                    tracing::warn!(%error, sandbox = id, "cannot do what was asked for at the cap");
+                }
+            });
+        };
+        Patron {
+            private,
+            outlets: self.0.engine.can_reach_out(&record.request.spec),
+            ask: self.0.approvals.for_sandbox(&record.owner, &record.id),
+            at_cap: Arc::new(at_cap),
+            ..Patron::plain(&format!("key:{}", record.owner))
+        }
+    }
+}
