@@ -193,3 +193,16 @@ fn a_writer_survives_the_loss_of_its_folder() {
     assert_sound(data.path());
     assert_eq!(all(data.path()).pop().unwrap().event(), Event::note("two"));
 }
+
+#[test]
+fn a_long_torn_record_is_cut_off_whole() {
+    let data = tempfile::tempdir().unwrap();
+    fill(data.path(), Options::default(), 2);
+    let mut file = std::fs::File::options().append(true).open(segment(data.path(), 1)).unwrap();
+    let torn = format!("{{\"seq\":3,\"event\":{{\"text\":\"{}", "x".repeat(200_000));
+    std::io::Write::write_all(&mut file, torn.as_bytes()).unwrap();
+    assert_eq!(assert_sound(data.path()).torn_bytes, torn.len() as u64);
+    fill(data.path(), Options::default(), 1);
+    assert_eq!(assert_sound(data.path()).torn_bytes, 0);
+    assert_eq!(all(data.path()).len(), 4);
+}
