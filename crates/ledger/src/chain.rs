@@ -52,7 +52,7 @@ impl Chain {
         let held = lock.take()?;
         let key = Key::open(folder)?;
         // Before the first record there is a head: a ledger without any has been tampered with.
-        if folder::read(&folder.heads())?.is_none() && folder.segments()?.is_empty() {
+        if !folder.heads().exists() && folder.segments()?.is_empty() {
             folder::replace(&folder.heads(), &json_line(&key.head(0, &NO_HASH)))?;
         }
         drop(held);
@@ -85,15 +85,12 @@ impl Chain {
     /// [`Chain::append`] for who holds the lock.
     pub fn append_locked(&mut self, drafts: &[Draft], appended: &mut Appended) -> Result<(), LedgerError> {
         let (mut tail, found) = self.catch_up()?;
-        let start = tail.len;
-        let number = tail.number;
         let result = self.write(&mut tail, found, drafts, appended);
         if result.is_ok() {
             self.tail = Some(tail);
-        } else if tail.number == number {
-            // A full disk leaves half a line: as if nothing had been tried.
-            let _ = tail.file.set_len(start);
-            *appended = Appended::default();
+        } else {
+            // A full disk leaves part of what was to be written.
+            let _ = tail.file.set_len(tail.len);
         }
         result
     }
@@ -140,7 +137,7 @@ impl Chain {
         let path = self.folder.segment(tail.number + 1);
         let file = folder::private().create_new(true).open(&path).map_err(LedgerError::io("make", &path))?;
         (tail.number, tail.file, tail.len) = (tail.number + 1, file, 0);
-        Ok(())
+        if self.sync { self.folder.sync() } else { Ok(()) }
     }
 
     /// Brings a segment to the disk, if that was asked for.

@@ -11,7 +11,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -61,6 +61,12 @@ impl Folder {
         private_folder(&self.0)
     }
 
+    /// Brings the names in it to the disk.
+    pub fn sync(&self) -> Result<(), LedgerError> {
+        let synced = File::open(&self.0).and_then(|folder| folder.sync_all());
+        synced.map_err(LedgerError::io("sync", &self.0))
+    }
+
     /// The segments' numbers in order.
     pub fn segments(&self) -> Result<Vec<u32>, LedgerError> {
         let entries = match std::fs::read_dir(&self.0) {
@@ -104,9 +110,13 @@ impl Lock {
             match flock(&self.file, FlockOperation::LockExclusive) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(LedgerError::io("lock", &self.path)(error.into())),
-                Ok(()) => return Ok(Held(&self.file)),
+                Ok(()) => break,
             }
         }
+        let held = Held(&self.file);
+        // A lock that was removed locks nobody out.
+        let links = self.file.metadata().map_err(LedgerError::io("lock", &self.path))?.nlink();
+        if links == 0 { Err(LedgerError::io("lock", &self.path)(ErrorKind::NotFound.into())) } else { Ok(held) }
     }
 }
 
@@ -157,6 +167,13 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), LedgerError> {
 /// Where the last complete line ends.
 pub(crate) fn complete(file: &mut File) -> io::Result<u64> {
     let mut end = file.seek(SeekFrom::End(0))?;
+    let mut last = [0];
+    if end > 0 {
+        read_at(file, end - 1, &mut last)?;
+    }
+    if last == *b"\n" {
+        return Ok(end);
+    }
     let mut chunk = vec![0; 64 * 1024];
     while end > 0 {
         let size = end.min(chunk.len() as u64);

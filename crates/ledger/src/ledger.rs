@@ -48,7 +48,11 @@ impl Default for Options {
 
 /// The record of one data folder. Clones share one writer; other processes may write to the same folder.
 ///
-/// Costs nothing until the first record. When the last clone is dropped, all that was recorded is written and signed.
+/// Costs nothing until the first record. When the last clone is dropped, all that was recorded is written and signed; a
+/// process that exits without dropping it must [`flush`](Ledger::flush).
+///
+/// All but [`record`](Ledger::record), [`subscribe`](Ledger::subscribe) and [`Follow::next`] wait for files: in async code, for
+/// a blocking thread.
 #[derive(Clone)]
 pub struct Ledger {
     inner: Arc<Inner>,

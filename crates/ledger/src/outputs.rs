@@ -3,6 +3,7 @@
 //! `outputs/ab/abcd….z` is a whole output, compressed (zlib); `abcd….cut.z` one without its middle or with secrets taken
 //! out, whose content therefore is not what the digest says.
 
+use std::borrow::Cow;
 use std::fs::{File, Metadata};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -52,7 +53,7 @@ impl Outputs {
     /// milliseconds: not for a thread that others wait for.
     pub fn save(&self, output: &Output) -> Result<(), LedgerError> {
         let [whole, cut] = self.paths(&output.sha256)?;
-        let content = self.redactor.bytes(&output.kept);
+        let content = self.clean(output);
         let path = if output.truncated || content != output.kept { cut } else { whole };
         if let Ok(file) = private().open(&path) {
             return file.set_modified(SystemTime::now()).map_err(LedgerError::io("touch", &path));
@@ -73,6 +74,20 @@ impl Outputs {
             let _ = std::fs::remove_file(&beside);
             LedgerError::io("write", &path)(error)
         })
+    }
+
+    /// What is kept of it, without secrets; also without the parts of one that lost its middle.
+    fn clean<'a>(&self, output: &'a Output) -> Cow<'a, [u8]> {
+        let kept = &output.kept;
+        if output.truncated && kept.len() > KEPT_HEAD + KEPT_TAIL {
+            let (head, tail) = (KEPT_HEAD, kept.len() - KEPT_TAIL);
+            let (end, start) = self.redactor.parts(&kept[..head], &kept[tail..]);
+            if end + start > 0 {
+                let parts = [&kept[..head - end], &kept[head..tail], &kept[tail + start..]].concat();
+                return Cow::Owned(self.redactor.bytes(&parts).into_owned());
+            }
+        }
+        self.redactor.bytes(kept)
     }
 
     /// An output by its digest; `None` if it was never stored, or was pruned.

@@ -97,6 +97,11 @@ impl Redactor {
         }
     }
 
+    /// See [`Compiled::parts`].
+    pub(crate) fn parts(&self, head: &[u8], tail: &[u8]) -> (usize, usize) {
+        self.compiled().map_or((0, 0), |compiled| compiled.parts(head, tail))
+    }
+
     fn compiled(&self) -> Option<Arc<Compiled>> {
         self.shared.read().unwrap_or_else(PoisonError::into_inner).compiled.clone()
     }
@@ -123,16 +128,26 @@ impl Compiled {
         }
         // A cut may have left the beginning of a secret.
         if let Some(at) = out.find(CUT) {
-            let before = &out.as_bytes()[..at];
-            let part = self.patterns.iter().filter_map(|pattern| {
-                let longest = pattern.len().min(before.len());
-                (PREFIX..=longest).rev().find(|&n| before.ends_with(&pattern.as_bytes()[..n]))
-            });
-            if let Some(part) = part.max() {
+            let (part, _) = self.parts(&out.as_bytes()[..at], &[]);
+            if part > 0 {
                 out = Cow::Owned(format!("{}{REDACTED}{}", &out[..at - part], &out[at..]));
             }
         }
         out
+    }
+
+    /// How many bytes at the end of `head` and at the start of `tail` may be parts of a secret that was cut in two.
+    fn parts(&self, head: &[u8], tail: &[u8]) -> (usize, usize) {
+        let patterns = || self.patterns.iter().map(String::as_bytes);
+        let end = patterns().filter_map(|pattern| {
+            let sizes = PREFIX..=pattern.len().min(head.len());
+            sizes.rev().find(|&size| head.ends_with(&pattern[..size]))
+        });
+        let start = patterns().filter_map(|pattern| {
+            let sizes = PREFIX..=pattern.len().min(tail.len());
+            sizes.rev().find(|&size| tail.starts_with(&pattern[pattern.len() - size..]))
+        });
+        (end.max().unwrap_or(0), start.max().unwrap_or(0))
     }
 
     fn value(&self, value: &mut Value) {

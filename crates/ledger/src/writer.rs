@@ -155,7 +155,13 @@ impl Writer {
             return;
         }
         let mut appended = Appended::default();
-        let result = self.chain().and_then(|chain| chain.append(&drafts, &mut appended));
+        let was_open = self.chain.is_some();
+        let mut result = self.chain().and_then(|chain| chain.append(&drafts, &mut appended));
+        if result.is_err() && was_open && appended.drafts == 0 {
+            // The folder may have been removed or replaced below us.
+            self.chain = None;
+            result = self.chain().and_then(|chain| chain.append(&drafts, &mut appended));
+        }
         if appended.drafts > 0 {
             self.unsigned.get_or_insert_with(Instant::now);
             self.show(&appended.lines);

@@ -44,7 +44,11 @@ fn start(data: &Path, name: &str, count: u64) -> Child {
 fn processes_share_one_chain() {
     let data = tempfile::tempdir().unwrap();
     let names = ["a", "b", "c"];
-    let children: Vec<Child> = names.iter().map(|name| start(data.path(), name, 1000)).collect();
+    let mut children: Vec<Child> = names.iter().map(|name| start(data.path(), name, 1000)).collect();
+    while children.iter_mut().any(|child| child.try_wait().unwrap().is_none()) {
+        // Also while they write.
+        assert_sound(data.path());
+    }
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
@@ -175,4 +179,30 @@ fn a_writer_survives_the_loss_of_its_file() {
     assert_eq!(records[0].event(), Event::Recovered(Recovered { lost_records: 1, ..Recovered::default() }));
     assert_eq!((records[1].seq, records[1].event()), (3, Event::note("two")));
     assert!(!check(data.path()).is_sound());
+}
+
+#[test]
+fn a_writer_survives_the_loss_of_its_folder() {
+    let data = tempfile::tempdir().unwrap();
+    let ledger = Ledger::new(data.path(), Options::default());
+    ledger.record(None, "test", Event::note("one")).unwrap();
+    ledger.flush().unwrap();
+    std::fs::remove_dir_all(data.path().join("ledger")).unwrap();
+    ledger.record(None, "test", Event::note("two")).unwrap();
+    ledger.flush().unwrap();
+    assert_sound(data.path());
+    assert_eq!(all(data.path()).pop().unwrap().event(), Event::note("two"));
+}
+
+#[test]
+fn a_long_torn_record_is_cut_off_whole() {
+    let data = tempfile::tempdir().unwrap();
+    fill(data.path(), Options::default(), 2);
+    let mut file = std::fs::File::options().append(true).open(segment(data.path(), 1)).unwrap();
+    let torn = format!("{{\"seq\":3,\"event\":{{\"text\":\"{}", "x".repeat(200_000));
+    std::io::Write::write_all(&mut file, torn.as_bytes()).unwrap();
+    assert_eq!(assert_sound(data.path()).torn_bytes, torn.len() as u64);
+    fill(data.path(), Options::default(), 1);
+    assert_eq!(assert_sound(data.path()).torn_bytes, 0);
+    assert_eq!(all(data.path()).len(), 4);
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use common::{all, assert_sound, check, event, fill, segment, small};
 use sloplet_ledger::event::Pruned;
 use sloplet_ledger::{
-    Defect, Event, Filter, Known, Ledger, LedgerError, Options, Output, OutputDigest, Reader, Retention, export_jsonl,
-    export_otlp, verify,
+    Defect, Event, Filter, KEPT_HEAD, KEPT_TAIL, Known, Ledger, LedgerError, Options, Output, OutputDigest, Reader,
+    Retention, export_jsonl, export_otlp, verify,
 };
 
 const NOTHING: Retention = Retention { max_age: None, max_bytes: None };
@@ -136,6 +136,19 @@ fn outputs_lose_secrets() {
     let loaded = ledger.outputs().load(&echoed.sha256).unwrap().unwrap();
     assert_eq!(loaded.content, b"your key is [redacted]\n\xff");
     assert!(!loaded.complete);
+
+    // Where the middle is left out, parts may be left of one.
+    let mut digest = OutputDigest::default();
+    digest.push(&vec![b'x'; KEPT_HEAD - 7]);
+    digest.push(b"hunter2hunter2");
+    digest.push(&vec![b'y'; 1000]);
+    digest.push(b"hunter2hunter2");
+    digest.push(&vec![b'z'; KEPT_TAIL - 7]);
+    let split = digest.finish();
+    assert!(split.truncated && split.kept.windows(7).filter(|part| part == b"hunter2").count() == 2);
+    ledger.outputs().save(&split).unwrap();
+    let loaded = ledger.outputs().load(&split.sha256).unwrap().unwrap();
+    assert!(!loaded.content.windows(7).any(|part| part == b"hunter2"));
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn hostile_sizes_stay_bounded() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_noted() {
+fn a_folder_that_cannot_be_made_is_told_and_noted() {
     let data = tempfile::tempdir().unwrap();
     // A file where the folder should be: nothing can be written until it goes.
     std::fs::write(data.path().join("ledger"), "").unwrap();
@@ -224,4 +224,27 @@ fn a_full_disk_is_told_and_noted() {
     });
     let written = kinds.iter().filter(|event| matches!(event, Event::Note(_))).count() as u64;
     assert_eq!(written + unwritten.sum::<u64>(), 3, "every record is written or counted: {kinds:?}");
+}
+
+#[test]
+fn a_full_disk_is_told_and_noted() {
+    let data = tempfile::tempdir().unwrap();
+    fill(data.path(), Options::default(), 3);
+    // The next segment is on a full disk.
+    std::os::unix::fs::symlink("/dev/full", segment(data.path(), 2)).unwrap();
+    let ledger = Ledger::new(data.path(), Options::default());
+    let _ = ledger.record(None, "test", event(0));
+    let told = ledger.flush().unwrap_err().to_string();
+    assert!(told.contains("No space left"), "{told}");
+    std::fs::remove_file(segment(data.path(), 2)).unwrap();
+    ledger.flush().unwrap();
+    ledger.record(None, "test", event(1)).unwrap();
+    ledger.flush().unwrap();
+    let report = assert_sound(data.path());
+    let events: Vec<Event> = all(data.path()).iter().skip(3).map(|record| record.event()).collect();
+    let first_was_kept = events == [event(0), event(1)];
+    let first_was_counted =
+        matches!(&events[..], [Event::Recovered(note), last] if note.unwritten_records == 1 && *last == event(1));
+    assert!(first_was_kept || first_was_counted, "{events:?}");
+    assert_eq!(report.signed_seq, report.last_seq);
 }

@@ -284,3 +284,30 @@ fn tampering_stays_visible_when_writing_goes_on() {
     let missing = Defect::Missing { from: 20, to: 20 };
     assert!(report.problems.iter().any(|problem| problem.defect == missing), "{:#?}", report.problems);
 }
+
+#[test]
+fn a_record_exchanged_for_a_sound_one_is_found() {
+    let data = sample();
+    let path = segment(data.path(), 1);
+    let mut changed = lines(&path);
+    let body = changed[1].split(",\"hash\":").next().unwrap().replacen("\"actor\":\"test\"", "\"actor\":\"best\"", 1);
+    changed[1] = format!("{body},\"hash\":\"{}\"}}", sha256(body.as_bytes()));
+    write_lines(&path, &changed);
+    let report = check(data.path());
+    assert_eq!(report.problems.len(), 1, "{:#?}", report.problems);
+    assert_eq!((report.problems[0].line, &report.problems[0].defect), (Some(3), &Defect::Unlinked));
+}
+
+#[test]
+fn a_changed_last_byte_is_found() {
+    let last = segments(sample().path());
+    for file in 0..=last {
+        let data = sample();
+        let path = if file == 0 { heads(data.path()) } else { segment(data.path(), file) };
+        let mut content = std::fs::read(&path).unwrap();
+        assert_eq!(content.pop(), Some(b'\n'));
+        content.push(b'x');
+        std::fs::write(&path, content).unwrap();
+        assert!(!check(data.path()).is_sound(), "{}", path.display());
+    }
+}
