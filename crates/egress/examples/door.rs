@@ -1,6 +1,6 @@
 //! An egress for sockets that somebody else bound: `door SOCKET_PATH [NAME=ADDRESS|RULE]…`.
 //!
-//! Listens at the path for one message that carries a listening TCP socket and a UDP socket, then serves them and prints
+//! Listens at the path for one message that carries listening TCP sockets and, last, a UDP socket, then serves them and prints
 //! what happens, one JSON object a line. For trying real programs against it, and for measuring.
 
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let (stream, _) = UnixListener::bind(&path)?.accept()?;
     let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     recvmsg(&stream, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     let mut passed = Vec::new();

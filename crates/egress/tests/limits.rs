@@ -1,5 +1,10 @@
 //! What bounds a sandbox's use of the network.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy sees only #[test] functions as tests"
+)]
 
 mod common;
 

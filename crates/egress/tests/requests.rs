@@ -1,5 +1,10 @@
 //! Plain HTTP, on the transparent way and through the proxy.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy sees only #[test] functions as tests"
+)]
 
 mod common;
 

@@ -1,5 +1,10 @@
 //! The doorway of real sockets.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy sees only #[test] functions as tests"
+)]
 
 use std::sync::Arc;
 
