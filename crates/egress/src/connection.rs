@@ -154,6 +154,9 @@ async fn pass(
 ) -> Result<(), Stop> {
     let (core, place, port) = (&record.core, &record.place, record.port);
     let network = core.network();
+    if place.address().is_some_and(|address| names::number(address).is_some()) {
+        return Err(Problem::denied("the address stood for a name and no longer does; look the name up again").into());
+    }
     match network.decide(place.wanted(), port) {
         Decision::Deny { reason } => return Err(Problem::rules(&reason, place.wanted(), port).into()),
         Decision::Ask { rule } => {
@@ -356,13 +359,16 @@ async fn tunnel(
             return Ok(());
         }
     };
-    // Nothing may look like a proper end.
-    relay::reset(&upstream);
-    let Stop::Problem(problem) = &stop else { return Err(stop) };
-    if !in_http.load(Relaxed) {
-        return Err(stop);
-    }
-    // Let the answers to earlier requests through, then say what is wrong with this one.
+    let problem = match &stop {
+        Stop::Problem(problem) if in_http.load(Relaxed) => problem,
+        _ => {
+            // What was cut must not look like a proper end.
+            relay::reset(&upstream);
+            return Err(stop);
+        }
+    };
+    // Earlier requests were proper: let their answers through, then say what is wrong with this one. The server is not told
+    // yet that nothing more comes: its own end would end the client's side before that is said.
     for _ in 0..QUIET.1 {
         let before = response.moved();
         if down_ended || !response.any() || timeout(QUIET.0, &mut down).await.is_ok() || response.moved() == before {

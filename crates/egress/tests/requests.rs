@@ -218,3 +218,29 @@ async fn the_proxy_forwards_one_request_and_rewrites_it() {
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {text}");
     }
 }
+
+#[tokio::test]
+async fn large_bodies_arrive_whole_and_the_next_request_is_still_seen() {
+    let (inside, server) = inside_with(Manner::Http(OK)).await;
+    let body = "0123456789abcdef".repeat(50_000);
+    let size = body.len();
+    let mut client = inside.connect_name("ok.test", server.port()).await;
+    client.send(format!("POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: {size}\r\n\r\n{body}")).await;
+    client.expect(OK).await;
+    client
+        .send(format!(
+            "POST / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\n{size:x}\r\n{body}\r\n0\r\n\r\n"
+        ))
+        .await;
+    client.expect(OK).await;
+    client.send("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n").await;
+    let (text, _) = client.rest().await;
+    assert!(text.contains("HTTP/1.1 400 "), "{text}");
+    let arrived = async {
+        while server.heard().matches("0123456789abcdef").count() < 100_000 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, arrived).await.expect("what was proper arrives");
+    assert!(!server.heard().contains("evil"));
+}
