@@ -117,12 +117,12 @@ pub(crate) async fn serve(
     mut seen: Vec<u8>,
     place: Place,
     port: u16,
-    entry: Entry,
+    mut entry: Entry,
 ) {
     let record = Record::open(core, place, port, &client);
     let end = record.end.clone();
     end.run_until_cancelled(async {
-        match pass(&record, &client, &mut seen, entry).await {
+        match pass(&record, &client, &mut seen, &mut entry).await {
             Ok(()) => {}
             Err(Stop::Gone) => relay::reset(&client),
             Err(Stop::Problem(problem)) => {
@@ -146,9 +146,17 @@ fn protocol_of(seen: &[u8]) -> Option<Protocol> {
 }
 
 /// Decides, and lets through. A problem comes back only while the client has got nothing of the other end.
-async fn pass(record: &Arc<Record>, client: &Arc<TcpStream>, seen: &mut Vec<u8>, entry: Entry) -> Result<(), Stop> {
+async fn pass(
+    record: &Arc<Record>,
+    client: &Arc<TcpStream>,
+    seen: &mut Vec<u8>,
+    entry: &mut Entry,
+) -> Result<(), Stop> {
     let (core, place, port) = (&record.core, &record.place, record.port);
     let network = core.network();
+    if place.address().is_some_and(|address| names::number(address).is_some()) {
+        return Err(Problem::denied("the address stood for a name and no longer does; look the name up again").into());
+    }
     match network.decide(place.wanted(), port) {
         Decision::Deny { reason } => return Err(Problem::rules(&reason, place.wanted(), port).into()),
         Decision::Ask { rule } => {
@@ -176,8 +184,9 @@ async fn pass(record: &Arc<Record>, client: &Arc<TcpStream>, seen: &mut Vec<u8>,
     let dialer = Arc::new(Dialer(Arc::clone(record)));
     let intercept = core.options.intercept.as_ref();
     if let (Place::Name(name), Some(intercept)) = (place, intercept.filter(|i| i.wants(&place.to_string(), port))) {
-        if entry == Entry::Connect {
+        if *entry == Entry::Connect {
             relay::write_all(client, proxy::ESTABLISHED).await?;
+            *entry = Entry::Direct;
         }
         let protocol = first_bytes(record, client, seen, &check).await?;
         if protocol == Protocol::Http {
@@ -193,8 +202,6 @@ async fn pass(record: &Arc<Record>, client: &Arc<TcpStream>, seen: &mut Vec<u8>,
             intercept.serve(stream, target, dialer).await;
             return Ok(());
         }
-        let entry = if entry == Entry::Connect { Entry::Direct } else { entry };
-        return tunnel(record, client, seen, &check, &dialer, entry).await;
     }
     tunnel(record, client, seen, &check, &dialer, entry).await
 }
@@ -282,12 +289,14 @@ async fn tunnel(
     seen: &mut Vec<u8>,
     check: &Check,
     dialer: &Dialer,
-    entry: Entry,
+    entry: &mut Entry,
 ) -> Result<(), Stop> {
     let mut protocol = None;
-    let upstream = if entry == Entry::Connect {
+    let upstream = if *entry == Entry::Connect {
         let upstream = dialer.connect().await?;
         relay::write_all(client, proxy::ESTABLISHED).await?;
+        // From here on it is as if it had come by itself.
+        *entry = Entry::Direct;
         upstream
     } else {
         let mut dial = pin!(dialer.connect());
@@ -303,15 +312,15 @@ async fn tunnel(
     let upstream = Arc::new(upstream);
     record.holds(&upstream);
     let response = Response::default();
+    let single = *entry == Entry::Forward;
     let in_http = AtomicBool::new(false);
     let up = async {
         let protocol = match protocol {
             Some(protocol) => protocol,
             None => first_bytes(record, client, seen, check).await?,
         };
-        if entry == Entry::Forward || (protocol == Protocol::Http && !matches!(check, Check::Nothing)) {
+        if single || (protocol == Protocol::Http && !matches!(check, Check::Nothing)) {
             in_http.store(true, Relaxed);
-            let single = entry == Entry::Forward;
             return requests::pump(record, client, &upstream, seen, check, &response, single).await;
         }
         if !seen.is_empty() {
@@ -350,13 +359,16 @@ async fn tunnel(
             return Ok(());
         }
     };
-    // Nothing may look like a proper end.
-    relay::reset(&upstream);
-    let Stop::Problem(problem) = &stop else { return Err(stop) };
-    if !in_http.load(Relaxed) {
-        return Err(stop);
-    }
-    // Let the answers to earlier requests through, then say what is wrong with this one.
+    let problem = match &stop {
+        Stop::Problem(problem) if in_http.load(Relaxed) => problem,
+        _ => {
+            // What was cut must not look like a proper end.
+            relay::reset(&upstream);
+            return Err(stop);
+        }
+    };
+    // Earlier requests were proper: let their answers through, then say what is wrong with this one. The server is not told
+    // yet that nothing more comes: its own end would end the client's side before that is said.
     for _ in 0..QUIET.1 {
         let before = response.moved();
         if down_ended || !response.any() || timeout(QUIET.0, &mut down).await.is_ok() || response.moved() == before {

@@ -31,12 +31,15 @@ pub struct Arrival {
     pub wanted: SocketAddr,
 }
 
+/// Sends one answer.
+pub type Answerer = Box<dyn FnOnce(&[u8]) + Send>;
+
 /// A DNS datagram from inside.
 pub struct Question {
     /// As it came.
     pub message: Vec<u8>,
     /// Sends the answer to where the question came from.
-    pub answer: Box<dyn FnOnce(&[u8]) + Send>,
+    pub answer: Answerer,
 }
 
 impl fmt::Debug for Question {

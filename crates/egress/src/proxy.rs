@@ -49,8 +49,11 @@ pub(crate) async fn serve(core: &Arc<Core>, client: &Arc<TcpStream>) {
     refuse(client, &mut seen, 0, Entry::Forward, "this request", &problem).await;
 }
 
+/// A host, a port, how it is served, and the request as its server should see it.
+type Route = (Authority, u16, Entry, Option<Vec<u8>>);
+
 /// Where a request wants to go, and the request as its server should see it.
-fn target(head: &Head) -> Result<(Authority, u16, Entry, Option<Vec<u8>>), Problem> {
+fn target(head: &Head) -> Result<Route, Problem> {
     if head.method == "CONNECT" {
         let authority =
             Authority::parse(&head.target).and_then(|a| a.port.filter(|port| *port > 0).map(|port| (a, port)));

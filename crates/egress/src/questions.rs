@@ -1,7 +1,7 @@
 //! Answering DNS questions. Nothing is ever asked of anybody else: names are looked up when they are dialed.
 //!
-//! A name that no rule allows does not exist (NXDOMAIN): programs give up at once with "not known", where REFUSED would
-//! make the C library try again and speak of a temporary failure. Records other than addresses of allowed names are empty.
+//! A name that no rule allows does not exist (NXDOMAIN): glibc, musl, curl, Python and node give up at once with "not
+//! known". With REFUSED glibc speaks of a temporary failure, which programs try again, and musl takes five seconds. Records other than addresses of allowed names are empty.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering::Relaxed;

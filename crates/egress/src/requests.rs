@@ -19,6 +19,9 @@ use crate::relay;
 /// How long a head may take once it has begun.
 const HEAD: Duration = Duration::from_secs(30);
 
+/// What is read of a body at once.
+const BODY_READ: usize = 32 << 10;
+
 /// What is known of the server's side: how much it said, and whether its first answer changes the protocol.
 #[derive(Debug, Default)]
 pub(crate) struct Response {
@@ -129,6 +132,10 @@ pub(crate) async fn pump(
 ) -> Result<(), Stop> {
     let mut first = true;
     loop {
+        if buffer.is_empty() {
+            // While it waits for the next request, a connection holds no buffer.
+            *buffer = Vec::new();
+        }
         let mut from = 0;
         let Some((head, length)) = read_head(client, buffer, &mut from).await? else { break };
         check.request(&head)?;
@@ -171,6 +178,7 @@ async fn send_length(
     mut left: u64,
 ) -> Result<(), Stop> {
     while left > 0 {
+        buffer.reserve(BODY_READ);
         if buffer.is_empty() && relay::read_more(client, buffer).await? == 0 {
             return Err(Stop::Gone);
         }
@@ -189,6 +197,7 @@ async fn send_chunks(
 ) -> Result<(), Stop> {
     let mut chunks = Chunks::START;
     loop {
+        buffer.reserve(BODY_READ);
         let part = chunks.feed(buffer).map_err(Problem::malformed)?;
         send(record, upstream, buffer, part).await?;
         if chunks == Chunks::Done {

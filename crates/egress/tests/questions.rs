@@ -1,5 +1,10 @@
 //! DNS as a sandbox sees it: everything is answered here, nothing is ever asked of anybody else.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy sees only #[test] functions as tests"
+)]
 
 mod common;
 

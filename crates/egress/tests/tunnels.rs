@@ -1,5 +1,10 @@
 //! Connections: who gets through, to where, and what it must say.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy sees only #[test] functions as tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy sees only #[test] functions as tests"
+)]
 
 mod common;
 

@@ -272,7 +272,7 @@ async fn talk(mut stream: TcpStream, manner: Manner, heard: Arc<Mutex<Vec<u8>>>)
     if let Manner::Banner(text) = manner {
         stream.write_all(text.as_bytes()).await.unwrap();
     }
-    let (mut buffer, mut told) = (vec![0; 64 << 10], Vec::new());
+    let (mut buffer, mut told) = (vec![0u8; 64 << 10], Vec::<u8>::new());
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
         heard.lock().unwrap().extend(&buffer[..count]);
         let answer = match manner {
