@@ -95,6 +95,8 @@ struct Server {
     next_token: u64,
     groups_made: u64,
     sandboxes_made: u64,
+    /// Whether the latest sandbox wanted a way out.
+    egress_wanted: bool,
     spare: Option<Spare>,
     /// Where the next engine comes in, if this spawner waits for one.
     door: Option<OwnedFd>,
@@ -146,6 +148,7 @@ impl Server {
             next_token: FIRST,
             groups_made: 0,
             sandboxes_made: 0,
+            egress_wanted: false,
             spare: None,
             door,
             build: if setup.lasting { build::own() } else { String::new() },
@@ -297,6 +300,7 @@ impl Server {
         self.remember(missed);
         self.idle_since = Instant::now();
         self.spare = None;
+        self.stage.network.forget_spare();
         for (_, token) in std::mem::take(&mut self.copies) {
             if let Some(sandbox) = self.sandboxes.get_mut(&token)
                 && let Some(copying) = sandbox.copying.take()
@@ -334,6 +338,7 @@ impl Server {
             Command::Retire => {
                 self.retired = true;
                 self.spare = None;
+                self.stage.network.forget_spare();
                 Ok(Report::Done { ticket })
             }
             Command::Destroy { id } => {
