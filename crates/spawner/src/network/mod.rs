@@ -25,6 +25,8 @@ pub use outlet::Outlet;
 #[derive(Debug, Default)]
 pub struct Network {
     fresh: bool,
+    /// A way out of it, made ahead.
+    expected: Option<Outlet>,
     /// Another one, with a way out, made ahead.
     spare: Option<(File, Outlet)>,
     /// The fresh one, while this process is in the other.
@@ -41,6 +43,25 @@ impl Network {
         make(thread)?;
         self.fresh = true;
         Ok(())
+    }
+
+    /// Opens a way out of this very one, because the next child will want it.
+    pub fn expect_outlet(&mut self, thread: &SingleThreaded) -> Result<(), Problem> {
+        self.prepare(thread)?;
+        if self.expected.is_none() {
+            let outlet = Outlet::open();
+            self.fresh = outlet.is_ok();
+            self.expected = Some(outlet?);
+        }
+        Ok(())
+    }
+
+    /// The next child wants no way out.
+    pub fn expect_none(&mut self, thread: &SingleThreaded) -> Result<(), Problem> {
+        if self.expected.take().is_some() {
+            self.fresh = false;
+        }
+        self.prepare(thread)
     }
 
     /// Makes one with a way out for the next child that wants it, and comes back to the fresh one.
@@ -65,6 +86,9 @@ impl Network {
     pub fn open_outlet(&mut self, thread: &SingleThreaded) -> Result<Outlet, Problem> {
         // Whatever comes of it: only the child that it is for may have this namespace.
         let fresh = std::mem::replace(&mut self.fresh, false);
+        if let Some(outlet) = self.expected.take() {
+            return Ok(outlet);
+        }
         match self.spare.take() {
             Some((namespace, outlet)) => {
                 self.home = if fresh { own().ok() } else { None };

@@ -15,8 +15,8 @@ use crate::protocol::{During, Problem};
 /// The port of the sockets, on the resolver's addresses, and the only one that programs inside cannot have.
 pub const PORT: u16 = 1;
 
-/// Connections that may wait until they are taken.
-const BACKLOG: i32 = 4096;
+/// Connections that may wait until they are taken. What they have sent meanwhile is on nobody's account, so not too many.
+const BACKLOG: i32 = 1024;
 
 const STEP: &str = "make a way out of the sandbox";
 

@@ -101,7 +101,11 @@ impl Server {
         let outlet = match (plan.egress, self.walls) {
             (true, Walls::Container) => self.stage.network.open_outlet(&self.thread)?.sockets,
             (true, Walls::Process) => return Err(Problem::plain("start", "this kind of wall has no way out")),
-            (false, _) => Vec::new(),
+            (false, Walls::Container) => {
+                self.stage.network.expect_none(&self.thread)?;
+                Vec::new()
+            }
+            (false, Walls::Process) => Vec::new(),
         };
         let started = group.limit(limits).and_then(|()| self.start(plan, fds, listener, &group, lease.as_ref()));
         let (pid, pidfd, stage) = started?;

@@ -51,8 +51,8 @@ const FIRST: u64 = 2;
 pub fn serve(control: OwnedFd, haste: Haste) -> i32 {
     let Ok(thread) = SingleThreaded::prove() else { return 1 };
     let mut stage = Stage::default();
-    if haste == Haste::OneContainer {
-        stage.enter_ahead(&thread);
+    if haste != Haste::None {
+        stage.enter_ahead(&thread, haste == Haste::OneContainerWithOutlet);
     }
     let setup = match receive::<Setup>(&control) {
         Ok(Some((setup, _))) => setup,
@@ -77,6 +77,8 @@ pub enum Haste {
     None,
     /// Most likely one sandbox of the kind `container` will be wanted, at once, and no other.
     OneContainer,
+    /// The same, with a way out.
+    OneContainerWithOutlet,
 }
 
 struct Server {
@@ -124,7 +126,13 @@ impl Server {
         let cgroups = Cgroups::detect();
         let owner = Owner::register(Path::new(&setup.run_dir), &cgroups)?;
         match setup.walls {
-            Walls::Container => stage.set(&thread, &setup.privilege, owner.run_dir())?,
+            Walls::Container => {
+                stage.set(&thread, &setup.privilege, owner.run_dir())?;
+                if haste == Haste::OneContainerWithOutlet {
+                    // If that fails, it will again when it is asked for, and then it is told.
+                    let _ = stage.network.expect_outlet(&thread);
+                }
+            }
             // What outlives an agent comes to this process, see `process::kill_all`.
             Walls::Process => set_child_subreaper(Some(getpid())).during("become a reaper of orphans")?,
         }
@@ -220,7 +228,7 @@ impl Server {
                         }
                         self.bury(token);
                         // The one sandbox is over: whoever waits for the end of this process need not ask for it.
-                        if self.haste == Haste::OneContainer && self.sandboxes.is_empty() {
+                        if self.haste != Haste::None && self.sandboxes.is_empty() {
                             return 0;
                         }
                     }
@@ -328,7 +336,7 @@ impl Server {
                         let fds = [&[sandbox.pidfd.as_fd()], &sandbox.sockets()[..]].concat();
                         engine.say(Report::Created { ticket, id, pid }, &fds, &self.events, ENGINE);
                     }
-                    if self.haste == Haste::OneContainer {
+                    if self.haste != Haste::None {
                         self.stage.leave(&self.thread);
                     }
                     return;
