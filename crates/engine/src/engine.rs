@@ -123,12 +123,12 @@ impl Engine {
 
     /// What each wall enforces on this host.
     pub fn reports(&self) -> Vec<DriverReport> {
-        let report = |driver: &Box<dyn Driver>| {
+        let reports = self.drivers.iter().map(|driver| {
             let mut report = driver.report();
             report.capabilities.push(driver.egress());
             report
-        };
-        self.drivers.iter().map(report).collect()
+        });
+        reports.collect()
     }
 
     /// Removes what earlier runs left behind; returns how many things that were.

@@ -14,7 +14,7 @@ use sloplet_driver_namespaces::Namespaces;
 use sloplet_engine::{Command, Engine, MachineState, Outlets, Overdue, Patron, Places, PutFile, Sandbox};
 use sloplet_image::Image;
 use sloplet_policy::Spec;
-use sloplet_spawner::launcher::SUBCOMMAND;
+use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
 use sloplet_spawner::server::{self, Haste};
 use tokio::io::AsyncWriteExt;
 
@@ -25,17 +25,24 @@ fn main() -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         };
     }
+    // Like a program that is about to run one sandbox.
+    let forked = std::env::args_os().any(|word| word == "--one-with-outlet");
+    let forked = forked.then(|| Forked::fork(Haste::OneContainerWithOutlet)).and_then(Result::ok);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.map(|runtime| runtime.block_on(serve())) {
+    match runtime.map(|runtime| runtime.block_on(serve(forked))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
 
-async fn serve() -> anyhow::Result<()> {
+async fn serve(forked: Option<Forked>) -> anyhow::Result<()> {
     let places = Places::usual();
     let program = std::env::var("SPAWNER_PROGRAM").unwrap_or_else(|_| "/proc/self/exe".to_owned());
-    let driver = Namespaces::new(Path::new(&program), &places.run, &places.data, 1).lasting();
+    let driver = Namespaces::new(Path::new(&program), &places.run, &places.data, 1);
+    let driver = match forked {
+        Some(forked) => driver.with_forked(forked),
+        None => driver.lasting(),
+    };
     let mut host = Host { engine: Engine::new(places, vec![Box::new(driver)]), sandboxes: HashMap::new() };
     // The runtime goes on while this waits: the spawner is listened to.
     let (sender, mut orders) = tokio::sync::mpsc::unbounded_channel();

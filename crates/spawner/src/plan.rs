@@ -176,3 +176,35 @@ pub struct Process {
     #[n(3)]
     pub file_size: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan as it was before sandboxes had a way out.
+    #[derive(Encode, Decode)]
+    struct Older {
+        #[n(0)]
+        bounds: Bounds,
+        #[n(1)]
+        wall: Wall,
+        #[n(2)]
+        lasting: bool,
+        #[n(3)]
+        best_effort: bool,
+    }
+
+    #[test]
+    fn older_and_newer_plans_are_understood() {
+        let bounds = Bounds { memory: 1, cpu_millis: 2, pids: 3, open_files: 4, lifetime_ms: 5 };
+        let process = Process { scratch: vec![].into(), readable: Vec::new(), mounts: Vec::new(), file_size: 6 };
+        let older = Older { bounds, wall: Wall::Process(process), lasting: true, best_effort: false };
+        let mut plan: Plan = minicbor::decode(&sloplet_wire::to_bytes(&older)).unwrap();
+        assert!(plan.lasting && !plan.egress && plan.files.is_empty());
+        let places = vec![Place { path: "/x".into(), when: When::Always }];
+        plan.files.push(PutFile { places, content: vec![7].into(), after: Vec::new(), mode: 0o644 });
+        plan.egress = true;
+        let again: Older = minicbor::decode(&sloplet_wire::to_bytes(&plan)).unwrap();
+        assert_eq!((again.bounds.pids, again.lasting), (3, true));
+    }
+}

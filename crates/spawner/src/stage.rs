@@ -32,10 +32,13 @@ pub struct Stage {
 
 impl Stage {
     /// As root, what needs no further instructions. Failures are told by [`Self::set`], which tries again.
-    pub fn enter_ahead(&mut self, thread: &SingleThreaded) {
+    pub fn enter_ahead(&mut self, thread: &SingleThreaded, outlet: bool) {
         if rustix::process::geteuid().is_root() {
             let _ = self.enter(thread, &Privilege::Root);
             let _ = self.network.prepare(thread);
+            if outlet {
+                let _ = self.network.expect_outlet(thread);
+            }
         }
     }
 

@@ -37,8 +37,16 @@ impl Engine {
 
     /// One whose program is another file.
     pub fn of_build(host: &Host, sloplet: &Sloplet, build: &str) -> Self {
-        let program = program(host, build);
-        let invocation = sloplet.other_program(&[program.to_str().unwrap()]);
+        Self::with_words(&program(host, build), sloplet, &[])
+    }
+
+    /// One that is about to make one sandbox with a way out, and no other.
+    pub fn for_one_with_outlet(host: &Host, sloplet: &Sloplet) -> Self {
+        Self::with_words(&program(host, "engine"), sloplet, &["--one-with-outlet"])
+    }
+
+    fn with_words(program: &Path, sloplet: &Sloplet, words: &[&str]) -> Self {
+        let invocation = sloplet.other_program(&[&[program.to_str().unwrap()], words].concat());
         let mut running = invocation.input_pipe().unread_stdout().within(Duration::from_secs(180)).start();
         let answers = BufReader::new(running.stdout.take().unwrap());
         Self { running, answers }

@@ -255,6 +255,46 @@ fn a_sandbox_without_a_way_out_has_none() {
 }
 
 #[test]
+fn a_way_out_made_ahead_is_used_or_given_up() {
+    let host = Host::alone();
+    for sloplet in both(&host) {
+        let leaks = host.leaks();
+        for egress in [true, false] {
+            let mut engine = Engine::for_one_with_outlet(&host, &sloplet);
+            let made = engine.ask(json!({ "do": "create_tied", "egress": egress }));
+            let id = made["id"].as_str().unwrap();
+            if egress {
+                answer(&mut engine, id);
+            }
+            let program =
+                "try: print(ask('203.0.113.7', 443))\nexcept OSError as error: print(errno.errorcode[error.errno])";
+            let expected = if egress { "host 203.0.113.7:443 from 198.18.0.2" } else { "ENETUNREACH" };
+            assert_eq!(python(&mut engine, id, program), expected, "{}", sloplet.name);
+            engine.destroy(id);
+            engine.end();
+        }
+        // A spawner that makes several makes ways out ahead when it has nothing to do; some sandboxes want none.
+        let mut engine = Engine::start(&host, &sloplet);
+        for (number, egress) in [true, true, true, false, true, false, false, true].into_iter().enumerate() {
+            let id = format!("s{number}");
+            engine.ask(json!({ "do": "create", "id": id, "image": "host", "egress": egress }));
+            let program =
+                "try: print(ask('203.0.113.7', 443))\nexcept OSError as error: print(errno.errorcode[error.errno])";
+            if egress {
+                answer(&mut engine, &id);
+                assert_eq!(python(&mut engine, &id, program), "host 203.0.113.7:443 from 198.18.0.2", "{number}");
+            } else {
+                assert_eq!(python(&mut engine, &id, program), "ENETUNREACH", "{number}");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        (0..8).for_each(|number| engine.destroy(&format!("s{number}")));
+        engine.end();
+        until("nothing is left", || leaks.new_ones().is_empty());
+    }
+}
+
+#[test]
 fn the_way_out_survives_the_engine_and_is_closed_meanwhile() {
     let host = Host::alone();
     for sloplet in both(&host) {
@@ -358,7 +398,7 @@ fn images_cannot_lead_the_hosts_files_elsewhere() {
     let host = Host::shared();
     let outside = host.dir().join("outside");
     fs::write(&outside, "outside").unwrap();
-    for sloplet in both(&host) {
+    for sloplet in [host.root(), host.user(), host.stranger()] {
         let mut engine = Engine::start(&host, &sloplet);
         let seen = |engine: &mut Engine, id: &str| {
             let script = "cat /etc/resolv.conf; cat /etc/ssl/certs/ca-certificates.crt";
@@ -432,8 +472,8 @@ fn images_cannot_lead_the_hosts_files_elsewhere() {
         assert!(made["error"].is_null(), "{made}");
         let hosts = engine.sh("nameless", "cat /etc/hosts");
         assert!(hosts.contains("127.0.0.1 localhost"), "{hosts}");
-        let changed =
-            json!({ "do": "exec", "id": "nameless", "user": "root", "script": "echo 1.2.3.4 x >>/etc/hosts" });
+        let user = if sloplet.name == "stranger" { "user" } else { "root" };
+        let changed = json!({ "do": "exec", "id": "nameless", "user": user, "script": "echo 1.2.3.4 x >>/etc/hosts" });
         assert_eq!(engine.ask(changed)["code"], 0, "it is the sandbox's own");
         engine.destroy("nameless");
         engine.end();

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, netlink, socket_with, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use sloplet_policy::addresses::{INSIDE_V4, INSIDE_V6, RESOLVER_V4, RESOLVER_V6};
 use sloplet_sys::transparent::make_transparent;
 
@@ -15,8 +15,8 @@ use crate::protocol::{During, Problem};
 /// The port of the sockets, on the resolver's addresses, and the only one that programs inside cannot have.
 pub const PORT: u16 = 1;
 
-/// Connections that may wait until they are taken.
-const BACKLOG: i32 = 4096;
+/// Connections that may wait until they are taken. What they have sent meanwhile is on nobody's account, so not too many.
+const BACKLOG: i32 = 1024;
 
 const STEP: &str = "make a way out of the sandbox";
 
@@ -38,7 +38,7 @@ impl Outlet {
             Err(error) if says_no_ipv6(&error) => {}
             Err(error) => return Err(Problem::new(STEP, error)),
         }
-        rules::batch(&resolvers).send(Some(netlink::NETFILTER)).map_err(explain)?;
+        rules::send(&resolvers).map_err(explain)?;
         let listeners = resolvers.iter().map(|address| open(*address, SocketType::STREAM));
         let all = listeners.chain(resolvers.iter().map(|address| open(*address, SocketType::DGRAM)));
         Ok(Self { sockets: all.collect::<io::Result<_>>().during(STEP)? })

@@ -21,7 +21,10 @@
 //! - No connections are tracked. Questions to the resolver change their port on the way, so that programs inside can have
 //!   port 53; only the resolver's own answers pass.
 
+use std::io;
 use std::net::IpAddr;
+
+use rustix::net::netlink;
 
 use super::netlink::{APPEND, Attributes, Batch, CREATE};
 use super::outlet::PORT;
@@ -114,8 +117,12 @@ impl Family {
     }
 }
 
-/// The rules for the families of these resolvers.
-pub fn batch(resolvers: &[IpAddr]) -> Batch {
+/// Sets the rules for the families of these resolvers in this process's network namespace.
+pub fn send(resolvers: &[IpAddr]) -> io::Result<()> {
+    batch(resolvers).send(Some(netlink::NETFILTER))
+}
+
+fn batch(resolvers: &[IpAddr]) -> Batch {
     let mut batch = Batch::default();
     // The header of nfnetlink: family, version, and here the subsystem.
     batch.message(BEGIN, 0, &[0, 0, 0, TABLES as u8], |_| {});

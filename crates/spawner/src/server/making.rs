@@ -46,6 +46,10 @@ impl Server {
     pub(super) fn prepare_next(&mut self) {
         if self.walls == Walls::Container {
             let _ = self.stage.set(&self.thread, &self.privilege, self.owner.run_dir());
+            // The next one will be like the latest, as far as anybody knows.
+            if self.egress_wanted {
+                let _ = self.stage.network.prepare_outlet(&self.thread);
+            }
         }
         if self.spare.is_none() {
             self.spare = self.make_spare().ok();
@@ -93,10 +97,15 @@ impl Server {
             true => self.keep(id, plan)?,
             false => Default::default(),
         };
+        self.egress_wanted = plan.egress;
         let outlet = match (plan.egress, self.walls) {
-            (true, Walls::Container) => self.stage.network.open_outlet()?.sockets,
+            (true, Walls::Container) => self.stage.network.open_outlet(&self.thread)?.sockets,
             (true, Walls::Process) => return Err(Problem::plain("start", "this kind of wall has no way out")),
-            (false, _) => Vec::new(),
+            (false, Walls::Container) => {
+                self.stage.network.expect_none(&self.thread)?;
+                Vec::new()
+            }
+            (false, Walls::Process) => Vec::new(),
         };
         let started = group.limit(limits).and_then(|()| self.start(plan, fds, listener, &group, lease.as_ref()));
         let (pid, pidfd, stage) = started?;
@@ -172,7 +181,7 @@ impl Server {
             }
             Side::Parent { pid, pidfd } => {
                 drop(theirs);
-                self.stage.network.used();
+                self.stage.network.used(&self.thread);
                 let supplied = self.supply(pid, plan, lease, disk.as_ref(), ours.as_fd());
                 if supplied.is_err() {
                     kill_and_wait(&pidfd);

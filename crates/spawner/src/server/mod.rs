@@ -51,8 +51,8 @@ const FIRST: u64 = 2;
 pub fn serve(control: OwnedFd, haste: Haste) -> i32 {
     let Ok(thread) = SingleThreaded::prove() else { return 1 };
     let mut stage = Stage::default();
-    if haste == Haste::OneContainer {
-        stage.enter_ahead(&thread);
+    if haste != Haste::None {
+        stage.enter_ahead(&thread, haste == Haste::OneContainerWithOutlet);
     }
     let setup = match receive::<Setup>(&control) {
         Ok(Some((setup, _))) => setup,
@@ -77,6 +77,8 @@ pub enum Haste {
     None,
     /// Most likely one sandbox of the kind `container` will be wanted, at once, and no other.
     OneContainer,
+    /// The same, with a way out.
+    OneContainerWithOutlet,
 }
 
 struct Server {
@@ -95,6 +97,8 @@ struct Server {
     next_token: u64,
     groups_made: u64,
     sandboxes_made: u64,
+    /// Whether the latest sandbox wanted a way out.
+    egress_wanted: bool,
     spare: Option<Spare>,
     /// Where the next engine comes in, if this spawner waits for one.
     door: Option<OwnedFd>,
@@ -122,7 +126,13 @@ impl Server {
         let cgroups = Cgroups::detect();
         let owner = Owner::register(Path::new(&setup.run_dir), &cgroups)?;
         match setup.walls {
-            Walls::Container => stage.set(&thread, &setup.privilege, owner.run_dir())?,
+            Walls::Container => {
+                stage.set(&thread, &setup.privilege, owner.run_dir())?;
+                if haste == Haste::OneContainerWithOutlet {
+                    // If that fails, it will again when it is asked for, and then it is told.
+                    let _ = stage.network.expect_outlet(&thread);
+                }
+            }
             // What outlives an agent comes to this process, see `process::kill_all`.
             Walls::Process => set_child_subreaper(Some(getpid())).during("become a reaper of orphans")?,
         }
@@ -146,6 +156,7 @@ impl Server {
             next_token: FIRST,
             groups_made: 0,
             sandboxes_made: 0,
+            egress_wanted: false,
             spare: None,
             door,
             build: if setup.lasting { build::own() } else { String::new() },
@@ -217,7 +228,7 @@ impl Server {
                         }
                         self.bury(token);
                         // The one sandbox is over: whoever waits for the end of this process need not ask for it.
-                        if self.haste == Haste::OneContainer && self.sandboxes.is_empty() {
+                        if self.haste != Haste::None && self.sandboxes.is_empty() {
                             return 0;
                         }
                     }
@@ -297,6 +308,7 @@ impl Server {
         self.remember(missed);
         self.idle_since = Instant::now();
         self.spare = None;
+        self.stage.network.forget_spare();
         for (_, token) in std::mem::take(&mut self.copies) {
             if let Some(sandbox) = self.sandboxes.get_mut(&token)
                 && let Some(copying) = sandbox.copying.take()
@@ -324,7 +336,7 @@ impl Server {
                         let fds = [&[sandbox.pidfd.as_fd()], &sandbox.sockets()[..]].concat();
                         engine.say(Report::Created { ticket, id, pid }, &fds, &self.events, ENGINE);
                     }
-                    if self.haste == Haste::OneContainer {
+                    if self.haste != Haste::None {
                         self.stage.leave(&self.thread);
                     }
                     return;
@@ -334,6 +346,7 @@ impl Server {
             Command::Retire => {
                 self.retired = true;
                 self.spare = None;
+                self.stage.network.forget_spare();
                 Ok(Report::Done { ticket })
             }
             Command::Destroy { id } => {
