@@ -1,5 +1,7 @@
 //! Anthropic's and OpenAI's own Python packages, unmodified, behind the gateway: the tests are in `tests/packages`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -29,6 +29,8 @@ pub(crate) struct Call {
     pub stream: bool,
     /// What is sent on: as it came, or with usage asked for.
     pub body: Bytes,
+    /// Usage was asked for, and the client had not asked.
+    pub usage_added: bool,
     pub bytes: u64,
     pub sha256: String,
     pub prompt: String,
@@ -81,6 +83,7 @@ impl Call {
             cached: false,
             cached_1h: false,
             body: Bytes::new(),
+            usage_added: false,
         };
         for name in ["messages", "system", "input", "prompt", "tools", "instructions", "cache_control"] {
             if let Some(value) = raw(name) {
@@ -122,6 +125,7 @@ impl Call {
             true => with_usage(&fields),
             false => None,
         };
+        call.usage_added = body_again.is_some();
         call.body = body_again.unwrap_or_else(|| body.clone());
         Ok(call)
     }

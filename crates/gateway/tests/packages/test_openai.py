@@ -34,8 +34,16 @@ def test_a_chat(gate):
 def test_a_chat_that_streams_is_paid_though_nobody_asked_for_usage(gate):
     gate = gate(HOST, {"usd": 1})
     chunks = list(client(gate).chat.completions.create(**CHAT, stream=True))
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Hello there"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello there"
+    assert gate.kept[0][2]["stream_options"] == {"include_usage": True}
     paid(gate, "gpt-4o-mini")
+
+
+def test_usage_that_was_asked_for_arrives(gate):
+    gate = gate(HOST, {"usd": 1})
+    asked = {"include_usage": True}
+    chunks = list(client(gate).chat.completions.create(**CHAT, stream=True, stream_options=asked))
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 50
 
 
 def test_a_response(gate):
