@@ -113,7 +113,9 @@ impl Authority {
             return Ok(config.clone());
         }
         let mut params = CertificateParams::new([name.to_owned()])?;
+        // Java refuses a certificate without any; the names that count are the alternative ones.
         params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "sloplet gateway");
         params.not_before = now - BACKDATED;
         params.not_after = now + time::Duration::days(LEAF_DAYS);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

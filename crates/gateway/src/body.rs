@@ -43,6 +43,7 @@ where
 /// A body in which values are replaced as it streams.
 pub(crate) struct Redacted {
     inner: Body,
+    needles: Needles,
     redactor: Redactor,
     state: State,
 }
@@ -56,7 +57,7 @@ enum State {
 
 impl Redacted {
     pub fn new(inner: Body, needles: Needles) -> Self {
-        Self { inner, redactor: Redactor::new(needles), state: State::Streaming }
+        Self { inner, redactor: Redactor::new(needles.clone()), needles, state: State::Streaming }
     }
 
     fn end(&mut self, trailers: Option<Frame<Bytes>>) -> Option<Frame<Bytes>> {
@@ -96,7 +97,12 @@ impl HttpBody for Redacted {
                         return Poll::Ready(Some(Ok(Frame::data(passed.into()))));
                     }
                 }
-                Err(trailers) => return Poll::Ready(self.end(Some(trailers)).map(Ok)),
+                Err(mut trailers) => {
+                    if let Some(headers) = trailers.trailers_mut() {
+                        self.needles.replace_headers(headers);
+                    }
+                    return Poll::Ready(self.end(Some(trailers)).map(Ok));
+                }
             }
         }
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER,
-    UPGRADE,
+    ACCEPT_ENCODING, ALT_SVC, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
+    RETRY_AFTER, UPGRADE,
 };
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode};
@@ -22,8 +22,9 @@ use crate::gateway::{Config, Shared};
 use crate::headers::{is_for, strip_hop, upgrade};
 use crate::llm::{Call, Endpoint, Kind, Refused, Shape, kind};
 use crate::meter::{Meter, Metered, tell};
+use crate::unasked::WithoutUsage;
 use crate::upstream::{SendError, Upstream};
-use crate::vault::Vault;
+use crate::vault::{Vault, all_of};
 
 /// Longest body that is held to be read or changed; the APIs take no longer ones.
 pub(crate) const HELD: usize = 32 << 20;
@@ -269,7 +270,7 @@ impl Exchange {
         event.model.clone_from(&call.model);
         event.stream = call.stream;
         event.request_sha256.clone_from(&call.sha256);
-        event.prompt.clone_from(&call.prompt);
+        event.prompt = all_of(config.secrets.iter()).replace_text(&call.prompt);
 
         let price = config.prices.find(&call.model);
         if price.is_none() && budget.usd.is_some() {
@@ -297,7 +298,8 @@ impl Exchange {
             }
         };
         event.decision = "allowed";
-        let meter = Meter::new(endpoint, reservation, price, worst, event, self.shared.events.clone());
+        let mut meter = Meter::new(endpoint, reservation, price, worst, event, self.shared.events.clone());
+        meter.usage_added = call.usage_added;
         Ok((Some(meter), call.body))
     }
 
@@ -333,22 +335,25 @@ impl Exchange {
             return Err(Denied::new(StatusCode::BAD_GATEWAY, message));
         }
         strip_hop(&mut parts.headers);
+        // Other ways to the host do not lead through here.
+        parts.headers.remove(ALT_SVC);
         let mut body: Body = body.map_err(Into::into).boxed_unsync();
         if let Some(mut meter) = meter {
             if status.is_success() {
                 let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
                 meter.begin(status.as_u16(), kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"));
+                let asked = !meter.usage_added;
                 body = Metered::new(body, meter).boxed_unsync();
+                if !asked {
+                    body = WithoutUsage::new(body).boxed_unsync();
+                    parts.headers.remove(CONTENT_LENGTH);
+                }
             } else {
                 meter.release(status.as_u16());
             }
         }
         if !vault.needles.is_empty() {
-            for value in parts.headers.values_mut() {
-                if let Some(clean) = vault.needles.replace(value.as_bytes()) {
-                    *value = HeaderValue::from_bytes(&clean).unwrap_or_else(|_| HeaderValue::from_static(""));
-                }
-            }
+            vault.needles.replace_headers(&mut parts.headers);
             let empty = head || status == StatusCode::NOT_MODIFIED || status == StatusCode::NO_CONTENT;
             if !empty && !encoded {
                 parts.headers.remove(CONTENT_LENGTH);

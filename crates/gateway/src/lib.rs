@@ -33,6 +33,7 @@ mod meter;
 pub mod prices;
 pub mod redact;
 pub mod trust;
+mod unasked;
 mod upstream;
 pub mod value;
 pub mod vault;

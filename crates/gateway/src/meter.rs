@@ -26,6 +26,8 @@ pub(crate) struct Meter {
     event: LlmCall,
     started: Instant,
     events: Events,
+    /// The client did not ask for its usage; the gateway did.
+    pub usage_added: bool,
     /// Before that it has cost nothing.
     sent: bool,
     reader: Reader,
@@ -48,7 +50,18 @@ impl Meter {
     ) -> Self {
         let reader = Reader::Whole(Vec::new());
         let started = Instant::now();
-        Self { endpoint, reservation: Some(reservation), price, worst, event, started, events, sent: false, reader }
+        Self {
+            endpoint,
+            reservation: Some(reservation),
+            price,
+            worst,
+            event,
+            started,
+            events,
+            usage_added: false,
+            sent: false,
+            reader,
+        }
     }
 
     /// The call is about to be sent.

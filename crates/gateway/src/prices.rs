@@ -55,7 +55,7 @@ pub struct Usage {
     pub cache_read: u64,
     /// Written to the cache for some minutes.
     pub cache_write: u64,
-    /// Written to the cache for an hour.
+    /// Written to the cache for an hour or longer.
     pub cache_write_1h: u64,
 }
 

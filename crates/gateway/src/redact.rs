@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use hyper::header::{HeaderMap, HeaderValue};
 use memchr::memmem;
 use zeroize::Zeroizing;
 
@@ -39,6 +40,21 @@ impl Needles {
         let mut replaced = redactor.push(text);
         replaced.extend(redactor.finish());
         Some(replaced)
+    }
+
+    /// Replaces all in a text of ours.
+    pub(crate) fn replace_text(&self, text: &str) -> String {
+        let replaced = self.replace(text.as_bytes());
+        replaced.map_or_else(|| text.to_owned(), |clean| String::from_utf8_lossy(&clean).into_owned())
+    }
+
+    /// Replaces all in headers.
+    pub(crate) fn replace_headers(&self, headers: &mut HeaderMap) {
+        for value in headers.values_mut() {
+            if let Some(clean) = self.replace(value.as_bytes()) {
+                *value = HeaderValue::from_bytes(&clean).unwrap_or_else(|_| HeaderValue::from_static(""));
+            }
+        }
     }
 }
 
@@ -152,6 +168,16 @@ mod tests {
             for size in 1..=text.len().max(1) {
                 assert_eq!(in_pieces(&needles, text, size), expected, "{text} in pieces of {size}");
             }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn pieces_make_no_difference(text in "[ab]{0,80}", size in 1usize..20) {
+            let needles = needles(&[("abababab", "<1>"), ("ababababa", "<2>"), ("aaaaaaaab", "<3>"), ("bbbbbbbb", "<4>")]);
+            let whole = in_pieces(&needles, &text, 1000);
+            assert_eq!(in_pieces(&needles, &text, size), whole);
+            assert!(["abababab", "aaaaaaaab", "bbbbbbbb"].iter().all(|needle| !whole.contains(needle)), "{whole}");
         }
     }
 

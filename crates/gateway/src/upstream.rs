@@ -89,27 +89,31 @@ impl Upstream {
     /// Sends a request, with the path and query given, to the host.
     pub async fn send(&self, request: Request<Body>, address: PathAndQuery) -> Result<Response<Incoming>, SendError> {
         let mut request = request;
-        // A kept connection may be closed at the moment it is used; then the request is given back, unsent.
-        if !self.http2
-            && let Some(kept) = self.kept()
-        {
-            match self.one(kept, request, &address).await {
-                Err((_, Some(unsent))) => request = unsent,
-                Err((error, None)) => return Err(SendError::Broken(error)),
-                Ok(response) => return Ok(response),
-            }
-        }
-        match self.connected().await? {
-            Sender::One(sender) => self.one(sender, request, &address).await.map_err(|(error, unsent)| match unsent {
-                Some(_) => SendError::Unreached(error.to_string()),
-                None => SendError::Broken(error),
-            }),
-            Sender::Shared(mut sender) => {
-                *request.version_mut() = Version::HTTP_2;
-                *request.uri_mut() = self.absolute(address)?;
-                request.headers_mut().remove(HOST);
-                sender.ready().await.map_err(|error| SendError::Unreached(error.to_string()))?;
-                sender.send_request(request).await.map_err(SendError::Broken)
+        // A kept connection may be closed at the moment it is used; then the request is given back, unsent, and tried anew.
+        loop {
+            let (sender, kept) = self.connected().await?;
+            let (error, unsent) = match sender {
+                Sender::One(sender) => match self.one(sender, request, &address).await {
+                    Ok(response) => return Ok(response),
+                    Err(failed) => failed,
+                },
+                Sender::Shared(mut sender) => {
+                    *request.version_mut() = Version::HTTP_2;
+                    *request.uri_mut() = self.absolute(address.clone())?;
+                    request.headers_mut().remove(HOST);
+                    match sender.try_send_request(request).await {
+                        Ok(response) => return Ok(response),
+                        Err(mut error) => {
+                            let unsent = error.take_message();
+                            (error.into_error(), unsent)
+                        }
+                    }
+                }
+            };
+            match unsent {
+                Some(unsent) if kept => request = unsent,
+                Some(_) => return Err(SendError::Unreached(error.to_string())),
+                None => return Err(SendError::Broken(error)),
             }
         }
     }
@@ -156,22 +160,24 @@ impl Upstream {
         Some(idle.swap_remove(ready))
     }
 
-    async fn connected(&self) -> Result<Sender, SendError> {
+    /// A connection, and whether it was used before.
+    async fn connected(&self) -> Result<(Sender, bool), SendError> {
+        if let Some(kept) = self.kept() {
+            return Ok((Sender::One(kept), true));
+        }
         if !self.http2 {
-            return self.connect(false).await;
+            return Ok((self.connect(false).await?, false));
         }
         let mut shared = self.shared.lock().await;
         if let Some(sender) = shared.as_ref().filter(|sender| !sender.is_closed()) {
-            return Ok(Sender::Shared(sender.clone()));
-        }
-        if let Some(kept) = self.kept() {
-            return Ok(Sender::One(kept));
+            return Ok((Sender::Shared(sender.clone()), true));
         }
         let sender = self.connect(true).await?;
-        if let Sender::Shared(sender) = &sender {
-            *shared = Some(sender.clone());
-        }
-        Ok(sender)
+        *shared = match &sender {
+            Sender::Shared(sender) => Some(sender.clone()),
+            Sender::One(_) => None,
+        };
+        Ok((sender, false))
     }
 
     async fn connect(&self, http2: bool) -> Result<Sender, SendError> {

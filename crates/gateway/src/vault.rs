@@ -71,14 +71,8 @@ pub(crate) struct Vault<'a> {
 
 impl<'a> Vault<'a> {
     pub fn new(secrets: &'a [Secret], host: &'a str, port: u16, tls: bool) -> Self {
-        let mut vault = Self { secrets, host, port, tls, seen: Vec::new(), needles: Needles::default() };
-        for secret in secrets.iter().filter(|secret| secret.rule.is_for(host, port)) {
-            let (value, shown) = (secret.value.expose(), secret.placeholder.as_bytes());
-            for form in [Cow::Borrowed(value), json(value), percent(value)] {
-                vault.needles.add(&form, shown);
-            }
-        }
-        vault
+        let needles = all_of(secrets.iter().filter(|secret| secret.rule.is_for(host, port)));
+        Self { secrets, host, port, tls, seen: Vec::new(), needles }
     }
 
     /// Whether some secret may go into bodies, which must then be held.
@@ -209,6 +203,18 @@ impl<'a> Vault<'a> {
         }
         Ok(used)
     }
+}
+
+/// The values of these secrets, in the forms that they are sent in.
+pub(crate) fn all_of<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Needles {
+    let mut needles = Needles::default();
+    for secret in secrets {
+        let (value, shown) = (secret.value.expose(), secret.placeholder.as_bytes());
+        for form in [Cow::Borrowed(value), json(value), percent(value)] {
+            needles.add(&form, shown);
+        }
+    }
+    needles
 }
 
 /// The user and password of basic authentication.

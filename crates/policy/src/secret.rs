@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 ///
 /// On the command line: `NAME@host[,host…]`, `NAME=env:VAR@host`, `NAME=file:/path@host`, `NAME=cmd:program arg…@host`,
 /// each followed by any of `;header=x-api-key`, `;query=key`, `;body`, `;prefix=sk-ant-`, `;http`.
+///
+/// In files and JSON: a [`SecretTable`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "SecretTable", into = "SecretTable")]
 pub struct SecretRule {
     /// The variable inside that holds the placeholder.
     pub name: String,
@@ -23,19 +25,135 @@ pub struct SecretRule {
     /// Where the value comes from, on the host.
     pub source: Source,
     /// Where in a request the placeholder is replaced.
-    #[serde(default)]
     pub place: Place,
     /// What the placeholder begins with, for programs that look at the form of a key before they use it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
     /// Whether the value may also travel over plain HTTP, where everyone on the way can read it.
-    #[serde(default)]
     pub http: bool,
 }
 
-/// Where a secret's value comes from, on the host.
+/// A rule as files and JSON have it: `{ from = "env", hosts = ["api.example.com"], header = "x-api-key" }`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "from", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
+pub struct SecretTable {
+    /// The variable inside; where the table has a key, the key is it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Who may see the value.
+    pub hosts: Vec<HostPattern>,
+    /// What kind of source it has.
+    #[serde(default)]
+    pub from: From,
+    /// The variable on the host, if its name is not the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub var: Option<String>,
+    /// The file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// The program and its arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Only in this header; `true` for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<AnyOr>,
+    /// Only in this parameter of the query; `true` for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<AnyOr>,
+    /// Only in the body.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub body: bool,
+    /// What the placeholder begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Whether the value may travel over plain HTTP.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub http: bool,
+}
+
+/// A kind of source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum From {
+    /// See [`Source::Env`].
+    #[default]
+    Env,
+    /// See [`Source::File`].
+    File,
+    /// See [`Source::Command`].
+    Command,
+}
+
+/// Any, or the one of this name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum AnyOr {
+    /// Any.
+    Any(bool),
+    /// This one.
+    Name(String),
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl SecretTable {
+    /// The rule, under this name if the table has none of its own.
+    pub fn rule(self, name: &str) -> Result<SecretRule, SecretError> {
+        let name = self.name.unwrap_or_else(|| name.to_owned());
+        let source = match (self.from, self.var, self.path, self.command) {
+            (From::Env, var, None, None) => Source::Env { var: var.unwrap_or_else(|| name.clone()) },
+            (From::File, None, Some(path), None) => Source::File { path },
+            (From::Command, None, None, Some(argv)) => Source::Command { argv },
+            _ => return Err(SecretError::Table(name)),
+        };
+        let named = |choice: AnyOr| match choice {
+            AnyOr::Any(any) => any.then_some(None),
+            AnyOr::Name(name) => Some(Some(name)),
+        };
+        let header = self.header.and_then(named).map(|name| Place::Header { name });
+        let query = self.query.and_then(named).map(|name| Place::Query { name });
+        let place = match (header, query, self.body) {
+            (None, None, false) => Place::Anywhere,
+            (Some(place), None, false) | (None, Some(place), false) => place,
+            (None, None, true) => Place::Body,
+            _ => return Err(SecretError::Places(name)),
+        };
+        let rule = SecretRule { name, hosts: self.hosts, source, place, prefix: self.prefix, http: self.http };
+        rule.check()?;
+        Ok(rule)
+    }
+}
+
+impl TryFrom<SecretTable> for SecretRule {
+    type Error = SecretError;
+
+    fn try_from(table: SecretTable) -> Result<Self, SecretError> {
+        table.rule("")
+    }
+}
+
+impl std::convert::From<SecretRule> for SecretTable {
+    fn from(rule: SecretRule) -> Self {
+        let (from, var, path, command) = match rule.source {
+            Source::Env { var } => (From::Env, Some(var).filter(|var| *var != rule.name), None, None),
+            Source::File { path } => (From::File, None, Some(path), None),
+            Source::Command { argv } => (From::Command, None, None, Some(argv)),
+        };
+        let any = |name: Option<String>| Some(name.map_or(AnyOr::Any(true), AnyOr::Name));
+        let (header, query, body) = match rule.place {
+            Place::Anywhere => (None, None, false),
+            Place::Header { name } => (any(name), None, false),
+            Place::Query { name } => (None, any(name), false),
+            Place::Body => (None, None, true),
+        };
+        let (hosts, prefix, http) = (rule.hosts, rule.prefix, rule.http);
+        Self { name: Some(rule.name), hosts, from, var, path, command, header, query, body, prefix, http }
+    }
+}
+
+/// Where a secret's value comes from, on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A variable of sloplet's own environment.
     Env {
@@ -55,8 +173,7 @@ pub enum Source {
 }
 
 /// Where in a request a placeholder is replaced. Everywhere else it stays a placeholder.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Place {
     /// In every header and in the query, not in the body: bodies are often stored and shown again by the host.
     #[default]
@@ -64,13 +181,11 @@ pub enum Place {
     /// In this header, or in any.
     Header {
         /// Its name.
-        #[serde(default)]
         name: Option<String>,
     },
     /// In this parameter of the query, or in any.
     Query {
         /// Its name.
-        #[serde(default)]
         name: Option<String>,
     },
     /// In the body.
@@ -105,6 +220,14 @@ pub enum SecretError {
     /// The source is none that is known.
     #[error("'{0}' is not a source of a secret: write env:VARIABLE, file:/path or cmd:program")]
     Source(String),
+    /// The source's kind and place do not fit each other.
+    #[error(
+        "secret {0}: write from = \"env\" with var, from = \"file\" with path, or from = \"command\" with command = [..]"
+    )]
+    Table(String),
+    /// More than one place.
+    #[error("secret {0}: give one of header, query and body, or none for header and query")]
+    Places(String),
     /// An option that is none.
     #[error("'{0}' is not an option of a secret: there are header=NAME, query=NAME, body, prefix=TEXT and http")]
     Setting(String),
@@ -201,7 +324,7 @@ impl TryFrom<String> for HostPattern {
     }
 }
 
-impl From<HostPattern> for String {
+impl std::convert::From<HostPattern> for String {
     fn from(pattern: HostPattern) -> Self {
         pattern.to_string()
     }
@@ -378,8 +501,24 @@ mod tests {
             let json = serde_json::to_string(&rule(text)).unwrap();
             assert_eq!(serde_json::from_str::<SecretRule>(&json).unwrap(), rule(text), "{json}");
         }
-        let json = r#"{"name":"K","hosts":["*"],"source":{"from":"env","var":"K"}}"#;
-        assert!(serde_json::from_str::<SecretRule>(json).is_err());
+        let table = r#"{"from":"env","hosts":["api.anthropic.com"],"header":"x-api-key"}"#;
+        let table: SecretTable = serde_json::from_str(table).unwrap();
+        assert_eq!(table.rule("KEY").unwrap(), rule("KEY@api.anthropic.com;header=x-api-key"));
+    }
+
+    #[test]
+    fn tables_are_checked_as_text_is() {
+        for (json, hint) in [
+            (r#"{"name":"K","hosts":["*"]}"#, "like api.example.com"),
+            (r#"{"name":"K","hosts":[]}"#, "K@api.example.com"),
+            (r#"{"hosts":["h.example"]}"#, "not the name of a variable"),
+            (r#"{"name":"K","hosts":["h.example"],"from":"file"}"#, "with path"),
+            (r#"{"name":"K","hosts":["h.example"],"header":true,"body":true}"#, "one of header"),
+            (r#"{"name":"K","hosts":["h.example"],"value":"sk"}"#, "unknown field"),
+        ] {
+            let error = serde_json::from_str::<SecretRule>(json).unwrap_err().to_string();
+            assert!(error.contains(hint), "{json}: {error}");
+        }
     }
 
     proptest::proptest! {

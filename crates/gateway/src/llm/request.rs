@@ -4,8 +4,8 @@ use bytes::Bytes;
 use ring::digest;
 use serde_json::value::RawValue;
 
-use super::Endpoint;
 use super::scan::{Fields, Last, Types, scan};
+use super::{Endpoint, Shape};
 use crate::prices::{Price, Usage};
 
 /// Bytes of the conversation's end that go into events.
@@ -29,6 +29,8 @@ pub(crate) struct Call {
     pub stream: bool,
     /// What is sent on: as it came, or with usage asked for.
     pub body: Bytes,
+    /// Usage was asked for, and the client had not asked.
+    pub usage_added: bool,
     pub bytes: u64,
     pub sha256: String,
     pub prompt: String,
@@ -81,6 +83,7 @@ impl Call {
             cached: false,
             cached_1h: false,
             body: Bytes::new(),
+            usage_added: false,
         };
         for name in ["messages", "system", "input", "prompt", "tools", "instructions", "cache_control"] {
             if let Some(value) = raw(name) {
@@ -91,6 +94,8 @@ impl Call {
                 call.cached_1h |= found.cached_1h;
             }
         }
+        // OpenAI's writes to caches unasked, for as long as it likes.
+        call.cached_1h |= endpoint.shape() == Shape::OpenAi;
         // What is read from where the API keeps it is not in the request.
         call.opaque |= ["previous_response_id", "conversation"].iter().any(|name| raw(name).is_some());
         call.opaque |= endpoint == Endpoint::Responses && raw("prompt").is_some();
@@ -120,6 +125,7 @@ impl Call {
             true => with_usage(&fields),
             false => None,
         };
+        call.usage_added = body_again.is_some();
         call.body = body_again.unwrap_or_else(|| body.clone());
         Ok(call)
     }
@@ -250,6 +256,10 @@ mod tests {
         call.worst(prices.find(&call.model).as_deref())
     }
 
+    fn input(usage: &Usage) -> u64 {
+        usage.tokens() - usage.output
+    }
+
     #[test]
     fn the_worst_case_covers_bytes_answers_and_caches() {
         let body = r#"{"model":"claude-haiku-4-5","max_tokens":100,"messages":[{"role":"user","content":"hello"}]}"#;
@@ -274,16 +284,16 @@ mod tests {
     fn input_is_bounded_by_the_context_and_fills_it_where_bytes_say_nothing() {
         let long =
             format!(r#"{{"model":"gpt-4o","messages":[{{"role":"user","content":"{}"}}]}}"#, "x".repeat(500_000));
-        assert_eq!(worst(Endpoint::Chat, &long).input, 128_000);
+        assert_eq!(input(&worst(Endpoint::Chat, &long)), 128_000);
         for body in [
             r#"{"model":"gpt-5","previous_response_id":"r"}"#,
             r#"{"model":"gpt-5","prompt":{"id":"p"}}"#,
             r#"{"model":"gpt-5","input":[{"role":"user","content":[{"type":"input_file","file_url":"x"}]}]}"#,
         ] {
-            assert_eq!(worst(Endpoint::Responses, body).input, 400_000, "{body}");
+            assert_eq!(input(&worst(Endpoint::Responses, body)), 400_000, "{body}");
         }
         let image = r#"{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}"#;
-        assert_eq!(worst(Endpoint::Chat, image).input, image.len() as u64 + ADDED + 8000);
+        assert_eq!(input(&worst(Endpoint::Chat, image)), image.len() as u64 + ADDED + 8000);
     }
 
     #[test]

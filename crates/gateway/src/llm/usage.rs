@@ -56,6 +56,13 @@ struct Creation {
 #[derive(Deserialize)]
 struct Details {
     cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+    cache_write_tokens_details: Option<Written>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    ttl_12h_tokens: Option<u64>,
 }
 
 impl Seen {
@@ -127,11 +134,15 @@ impl Seen {
         let details = counts.prompt_tokens_details.as_ref().or(counts.input_tokens_details.as_ref());
         let Some(input) = counts.prompt_tokens.or(counts.input_tokens) else { return };
         let cached = details.and_then(|details| details.cached_tokens).unwrap_or(0).min(input);
+        let written = details.and_then(|details| details.cache_write_tokens).unwrap_or(0).min(input - cached);
+        let long = details.and_then(|details| details.cache_write_tokens_details.as_ref()?.ttl_12h_tokens);
+        let long = long.unwrap_or(0).min(written);
         self.usage = Usage {
-            input: input - cached,
+            input: input - cached - written,
+            cache_write: written - long,
+            cache_write_1h: long,
             output: counts.completion_tokens.or(counts.output_tokens).unwrap_or(0),
             cache_read: cached,
-            ..Usage::default()
         };
         self.input_known = true;
         self.complete = true;

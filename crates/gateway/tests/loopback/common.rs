@@ -52,11 +52,12 @@ pub fn echo() -> Handler {
     })
 }
 
+/// Headers and bodies of requests.
+pub type Kept = Arc<Mutex<Vec<(hyper::HeaderMap, String)>>>;
+
 /// Keeps what it got, as text; answers by a function.
-pub fn keeping(
-    answers: impl Fn(&str) -> Answer + Send + Sync + 'static,
-) -> (Handler, Arc<Mutex<Vec<(hyper::HeaderMap, String)>>>) {
-    let kept: Arc<Mutex<Vec<(hyper::HeaderMap, String)>>> = Arc::default();
+pub fn keeping(answers: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (Handler, Kept) {
+    let kept: Kept = Arc::default();
     let (keep, answers) = (kept.clone(), Arc::new(answers));
     let handler: Handler = Arc::new(move |request| {
         let (keep, answers) = (keep.clone(), answers.clone());
