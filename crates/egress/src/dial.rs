@@ -47,8 +47,7 @@ impl Dialer {
     pub(crate) async fn connect(&self) -> Result<TcpStream, Problem> {
         let record = &*self.0;
         let (core, port) = (&*record.core, record.port);
-        let network = core.network();
-        if let Decision::Deny { reason } = network.decide(record.place.wanted(), port) {
+        if let Decision::Deny { reason } = core.network().decide(record.place.wanted(), port) {
             return Err(Problem::rules(&reason, record.place.wanted(), port));
         }
         let on_host = matches!(&record.place, Place::Name(name) if name == HOST_NAME);
@@ -57,6 +56,8 @@ impl Dialer {
             Place::Name(_) if on_host => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
             Place::Name(name) => lookup(core, name).await?,
         };
+        // The rules may have changed during the lookup.
+        let network = core.network();
         let mut refusal = None;
         let vetted: Vec<SocketAddr> = found
             .into_iter()
@@ -87,6 +88,10 @@ impl Dialer {
         let _ = stream.set_nodelay(true);
         let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
         record.dialed(peer);
+        if !Arc::ptr_eq(&network, &core.network()) {
+            // Or during the dial, when nobody knew yet which address it would be.
+            record.decide_again();
+        }
         Ok(stream)
     }
 }
