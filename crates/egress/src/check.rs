@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sloplet_policy::network::{Network, Wanted};
 
+use crate::egress::Core;
 use crate::http::{Authority, Head};
 use crate::refuse::Problem;
 
@@ -12,8 +13,8 @@ use crate::refuse::Problem;
 pub(crate) enum Check {
     /// They must all be this name, at this port.
     Name(String, u16),
-    /// None of them may be denied: the connection is to an address.
-    NotDenied(Arc<Network>, u16),
+    /// None of them may be denied, by the rules of that moment: the connection is to an address.
+    NotDenied(Arc<Core>, u16),
     /// They do not matter.
     Nothing,
 }
@@ -26,7 +27,7 @@ impl Check {
                 Err(Problem::denied(format!("the TLS server name is {shown:?}, not the name that was resolved")))
             }
             (Self::Name(..), None) => Err(Problem::denied("the TLS handshake does not say a server name")),
-            (Self::NotDenied(network, port), Some(shown)) => not_denied(network, shown, *port),
+            (Self::NotDenied(core, port), Some(shown)) => not_denied(&core.network(), shown, *port),
             _ => Ok(()),
         }
     }
@@ -57,8 +58,9 @@ impl Check {
                 }
                 Ok(())
             }
-            Self::NotDenied(network, port) => {
-                absolute.iter().chain(&head.host).try_for_each(|said| not_denied(network, &said.host, *port))
+            Self::NotDenied(core, port) => {
+                let network = core.network();
+                absolute.iter().chain(&head.host).try_for_each(|said| not_denied(&network, &said.host, *port))
             }
             Self::Nothing => Ok(()),
         }

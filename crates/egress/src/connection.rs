@@ -178,7 +178,9 @@ async fn pass(
     let check = match place {
         Place::Name(name) if name == HOST_NAME => Check::Nothing,
         Place::Name(name) => Check::Name(name.clone(), port),
-        Place::Address(_) if network.deny.iter().chain(&network.ask).any(named) => Check::NotDenied(network, port),
+        Place::Address(_) if network.deny.iter().chain(&network.ask).any(named) => {
+            Check::NotDenied(Arc::clone(core), port)
+        }
         Place::Address(_) => Check::Nothing,
     };
     let dialer = Arc::new(Dialer(Arc::clone(record)));
@@ -267,6 +269,7 @@ async fn first_bytes(record: &Record, client: &TcpStream, seen: &mut Vec<u8>, ch
                         check.server_name(shown.as_deref())?;
                         if let (Place::Address(_), Some(shown)) = (&record.place, shown) {
                             record.shows(&shown);
+                            record.decide_again();
                         }
                         return Ok(Protocol::Tls);
                     }

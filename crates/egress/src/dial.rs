@@ -47,8 +47,7 @@ impl Dialer {
     pub(crate) async fn connect(&self) -> Result<TcpStream, Problem> {
         let record = &*self.0;
         let (core, port) = (&*record.core, record.port);
-        let network = core.network();
-        if let Decision::Deny { reason } = network.decide(record.place.wanted(), port) {
+        if let Decision::Deny { reason } = core.network().decide(record.place.wanted(), port) {
             return Err(Problem::rules(&reason, record.place.wanted(), port));
         }
         let on_host = matches!(&record.place, Place::Name(name) if name == HOST_NAME);
@@ -57,6 +56,8 @@ impl Dialer {
             Place::Name(_) if on_host => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
             Place::Name(name) => lookup(core, name).await?,
         };
+        // The rules may have changed during the lookup.
+        let network = core.network();
         let mut refusal = None;
         let vetted: Vec<SocketAddr> = found
             .into_iter()
@@ -73,24 +74,24 @@ impl Dialer {
         if let (true, Some(refusal)) = (vetted.is_empty(), refusal) {
             return Err(Problem::vetted(&refusal, port));
         }
-        let stream = race(&vetted).await.map_err(|error| {
+        let (stream, peer) = race(&vetted).await.map_err(|error| {
             if let Place::Name(name) = &record.place {
                 core.forget(name);
             }
             let status = if error.kind() == io::ErrorKind::TimedOut { 504 } else { 502 };
             Problem::failed(status, error.to_string())
         })?;
-        let (local, peer) = (stream.local_addr(), stream.peer_addr());
-        let (Ok(local), Ok(peer)) = (local, peer) else {
-            return Err(Problem::failed(502, "it closed the connection at once"));
-        };
-        // Addresses come and go: where both ends are the same machine, it is the host, whatever list says.
-        if local.ip() == peer.ip() && !on_host && !network.names_address(peer.ip(), port) {
-            return Err(Problem::denied(format!("the address {} is refused: the host itself", peer.ip())));
+        // Addresses come and go: where both ends are the same machine, it is the host, whatever the list says.
+        if !on_host && !network.names_address(peer, port) && stream.local_addr().is_ok_and(|local| local.ip() == peer) {
+            return Err(Problem::denied(format!("the address {peer} is refused: the host itself")));
         }
         let _ = stream.set_nodelay(true);
         let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-        record.dialed(peer.ip());
+        record.dialed(peer);
+        if !Arc::ptr_eq(&network, &core.network()) {
+            // Or during the dial, when nobody knew yet which address it would be.
+            record.decide_again();
+        }
         Ok(stream)
     }
 }
@@ -113,7 +114,7 @@ async fn lookup(core: &Core, name: &str) -> Result<Vec<IpAddr>, Problem> {
 }
 
 /// Dials the first address, and the next one whenever the last fails or does not answer for a moment.
-async fn race(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+async fn race(addresses: &[SocketAddr]) -> io::Result<(TcpStream, IpAddr)> {
     if let [only] = addresses {
         return connect(*only).await;
     }
@@ -127,7 +128,7 @@ async fn race(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         }
         tokio::select! {
             result = under_way.next() => match result {
-                Some(Ok(stream)) => return Ok(stream),
+                Some(Ok(reached)) => return Ok(reached),
                 Some(Err(error)) => last = error,
                 None => return Err(last),
             },
@@ -136,9 +137,11 @@ async fn race(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     }
 }
 
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let late = || io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time");
-    timeout(CONNECT, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(late()))
+async fn connect(address: SocketAddr) -> io::Result<(TcpStream, IpAddr)> {
+    match timeout(CONNECT, TcpStream::connect(address)).await {
+        Ok(result) => result.map(|stream| (stream, address.ip())),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time")),
+    }
 }
 
 impl Core {

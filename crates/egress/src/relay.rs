@@ -95,6 +95,9 @@ fn copy_once(
 ) -> io::Result<usize> {
     let mut block = [0; BLOCK];
     let count = from.try_read(&mut block)?;
+    if count == 0 {
+        return Ok(0);
+    }
     let bytes = &block[..count];
     gate(count, bytes)?;
     let written = match to.try_write(bytes) {

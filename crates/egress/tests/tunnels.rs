@@ -351,3 +351,31 @@ async fn connections_are_handed_over_with_all_their_bytes() {
     assert_eq!(client.ask(hello(Some("ok.test"))).await.0, "ok.test:tls");
     inside.event(|event| matches!(event, Event::Closed { up: 3, down: 3, .. })).await;
 }
+
+/// Answers once it is let.
+struct Slow(tokio::sync::Semaphore, tokio::sync::Semaphore);
+
+impl Resolve for Slow {
+    fn resolve<'a>(&'a self, _: &'a str) -> Pending<'a, std::io::Result<Vec<IpAddr>>> {
+        self.0.add_permits(1);
+        Box::pin(async {
+            self.1.acquire().await.unwrap().forget();
+            Ok(vec!["127.0.0.2".parse().unwrap()])
+        })
+    }
+}
+
+#[tokio::test]
+async fn rules_that_change_during_a_lookup_count() {
+    let server = Server::start("127.0.0.2", Manner::Echo).await;
+    let port = server.port();
+    let slow = Arc::new(Slow(tokio::sync::Semaphore::new(0), tokio::sync::Semaphore::new(0)));
+    let rules = network(&[format!("ok.test:{port}"), format!("127.0.0.2:{port}")]);
+    let inside = Inside::with(rules, |options| options.resolver = slow.clone()).await;
+    let mut client = inside.connect_name("ok.test", port).await;
+    slow.0.acquire().await.unwrap().forget();
+    inside.egress.as_ref().unwrap().set_network(network(&[format!("ok.test:{port}")]));
+    slow.1.add_permits(1);
+    assert_eq!(client.rest().await.1, End::Reset);
+    assert_eq!((inside.denial().await.as_str(), server.accepted()), ("the address 127.0.0.2 is refused: loopback", 0));
+}
