@@ -7,24 +7,23 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_ENCODING, ALT_SVC, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
-    RETRY_AFTER, UPGRADE,
+    UPGRADE,
 };
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use sloplet_egress::intercept::Target;
-use sloplet_policy::Budget;
 
-use crate::account::{Amount, Cap, Refusal};
 use crate::body::{Body, HoldError, Redacted, full, hold};
-use crate::event::{Event, LlmCall};
-use crate::gateway::{Config, Shared};
+use crate::denied::Denied;
+use crate::event::Event;
+use crate::gateway::Shared;
 use crate::headers::{is_for, strip_hop, upgrade};
-use crate::llm::{Call, Endpoint, Kind, Refused, Shape, kind};
-use crate::meter::{Meter, Metered, tell};
+use crate::llm::{Refused, Shape};
+use crate::meter::{Meter, Metered};
 use crate::unasked::WithoutUsage;
 use crate::upstream::{SendError, Upstream};
-use crate::vault::{Vault, all_of};
+use crate::vault::Vault;
 
 /// Longest body that is held to be read or changed; the APIs take no longer ones.
 pub(crate) const HELD: usize = 32 << 20;
@@ -34,53 +33,6 @@ pub(crate) struct Exchange {
     pub shared: Arc<Shared>,
     pub target: Target,
     pub upstream: Upstream,
-}
-
-/// A request that is not passed on, and how its client is told.
-struct Denied {
-    status: StatusCode,
-    message: String,
-    /// In the words of this API.
-    shape: Option<(Shape, Refused)>,
-    retry_after: Option<u64>,
-}
-
-impl Denied {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), shape: None, retry_after: None }
-    }
-
-    /// A call that cannot be counted. 400 is not tried again.
-    fn uncounted(shape: Shape, message: impl Into<String>) -> Self {
-        let shape = Some((shape, Refused::Request));
-        Self { status: StatusCode::BAD_REQUEST, message: message.into(), shape, retry_after: None }
-    }
-
-    /// A call that does not fit. 402 is not tried again; too many in a minute are, later.
-    fn over(shape: Shape, refusal: &Refusal) -> Self {
-        let (status, kind) = match refusal.which {
-            Cap::RequestsPerMinute | Cap::ExecPerMinute => (StatusCode::TOO_MANY_REQUESTS, Refused::Rate),
-            Cap::Usd | Cap::Tokens => (StatusCode::PAYMENT_REQUIRED, Refused::Budget),
-        };
-        let retry_after = refusal.retry_after.map(|wait| wait.as_secs() + 1);
-        Self { status, message: refusal.message.clone(), shape: Some((shape, kind)), retry_after }
-    }
-
-    fn response(self) -> Response<Body> {
-        let (kind, text) = match self.shape {
-            Some((shape, refused)) => ("application/json", shape.error(refused, &self.message)),
-            None => ("text/plain; charset=utf-8", format!("{}\n", self.message)),
-        };
-        let mut response = Response::new(full(text));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        match self.retry_after {
-            Some(seconds) => headers.insert(RETRY_AFTER, HeaderValue::from(seconds)),
-            None => headers.insert("x-should-retry", HeaderValue::from_static("false")),
-        };
-        response
-    }
 }
 
 impl Exchange {
@@ -100,7 +52,7 @@ impl Exchange {
         }
     }
 
-    fn tell(&self, event: Event) {
+    pub fn tell(&self, event: Event) {
         (self.shared.events)(event);
     }
 
@@ -132,19 +84,19 @@ impl Exchange {
                 _room = self.room(&parts.headers).await;
                 let held = self.held(body, Some(endpoint.shape())).await?;
                 let (meter, body) = self.admit(&config, &budget, endpoint, &parts.headers, held)?;
-                let filled = vault.body(&parts.headers, &body).map_err(|error| forbidden(&error))?;
+                let filled = vault.body(&parts.headers, &body).map_err(|error| Denied::put(&error))?;
                 (meter, set(&mut parts.headers, filled.map_or(body, Bytes::from)))
             }
             None if vault.fills_bodies() && !hyper::body::Body::is_end_stream(&body) => {
                 _room = self.room(&parts.headers).await;
                 let held = self.held(body, None).await?;
-                let filled = vault.body(&parts.headers, &held).map_err(|error| forbidden(&error))?;
+                let filled = vault.body(&parts.headers, &held).map_err(|error| Denied::put(&error))?;
                 (None, set(&mut parts.headers, filled.map_or(held, Bytes::from)))
             }
             None => (None, body.map_err(Into::into).boxed_unsync()),
         };
-        vault.headers(&mut parts.headers).map_err(|error| forbidden(&error))?;
-        let address = vault.query(&address).map_err(|error| forbidden(&error))?.unwrap_or(address);
+        vault.headers(&mut parts.headers).map_err(|error| Denied::put(&error))?;
+        let address = vault.query(&address).map_err(|error| Denied::put(&error))?.unwrap_or(address);
         let used = vault.seen.iter().any(|seen| seen.used);
         self.tell_seen(&vault);
         if meter.is_some() || !vault.needles.is_empty() {
@@ -177,34 +129,6 @@ impl Exchange {
         self.answer(answered, meter, &vault, upgraded, head, used)
     }
 
-    /// Whether a request is a call that is counted.
-    fn metered(
-        &self,
-        config: &Config,
-        budget: &Budget,
-        method: &Method,
-        address: &PathAndQuery,
-        upgrades: bool,
-    ) -> Result<Option<Endpoint>, Denied> {
-        let Some(shape) = config.shape(&self.target.name, self.target.port) else { return Ok(None) };
-        let capped = budget.usd.is_some() || budget.tokens.is_some();
-        if upgrades && capped {
-            let message =
-                "sloplet: under a budget this API is used by HTTP requests: what goes over a socket is not counted";
-            return Err(Denied::uncounted(shape, message));
-        }
-        match kind(shape, method, address.path()) {
-            Kind::Metered(endpoint) => Ok(Some(endpoint)),
-            Kind::Unknown if capped => {
-                let path: String = address.path().chars().take(100).collect();
-                let message =
-                    format!("sloplet: what {method} {path} costs is not known, so it is refused under a budget");
-                Err(Denied::uncounted(shape, message))
-            }
-            Kind::Unknown | Kind::Free => Ok(None),
-        }
-    }
-
     /// Waits for room to hold a body.
     async fn room(&self, headers: &HeaderMap) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -223,84 +147,6 @@ impl Exchange {
             };
             Denied { status, message, shape, retry_after: None }
         })
-    }
-
-    /// Reads a call and keeps back what it may cost.
-    fn admit(
-        &self,
-        config: &Config,
-        budget: &Budget,
-        endpoint: Endpoint,
-        headers: &HeaderMap,
-        body: Bytes,
-    ) -> Result<(Option<Meter>, Bytes), Denied> {
-        let shape = endpoint.shape();
-        let capped = budget.usd.is_some() || budget.tokens.is_some();
-        let mut event = LlmCall {
-            connection: self.target.connection,
-            host: self.target.name.clone(),
-            provider: shape.name(),
-            endpoint: endpoint.name(),
-            request_bytes: body.len() as u64,
-            decision: "refused",
-            ..LlmCall::default()
-        };
-        let refuse = |mut event: LlmCall, denied: Denied| {
-            event.status = denied.status.as_u16();
-            event.reason = Some(denied.message.clone());
-            self.tell(Event::LlmCall(Box::new(event)));
-            denied
-        };
-        let encoded = headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity");
-        let read = match encoded {
-            true => Err("the request's body is compressed".to_owned()),
-            false => Call::read(endpoint, body.clone()).map_err(|error| error.to_string()),
-        };
-        let call = match read {
-            Ok(call) => call,
-            // Without a cap nothing depends on it: let the API say what is wrong.
-            Err(_) if !capped => return Ok((None, body)),
-            Err(why) => {
-                return Err(refuse(
-                    event,
-                    Denied::uncounted(shape, format!("sloplet: {why}; under a budget it is refused")),
-                ));
-            }
-        };
-        event.model.clone_from(&call.model);
-        event.stream = call.stream;
-        event.request_sha256.clone_from(&call.sha256);
-        event.prompt = all_of(config.secrets.iter()).replace_text(&call.prompt);
-
-        let price = config.prices.find(&call.model);
-        if price.is_none() && budget.usd.is_some() {
-            let message = format!(
-                "sloplet: model '{}' has no price, so it is refused under a budget in dollars: add it to {}",
-                call.model,
-                config.prices.file()
-            );
-            return Err(refuse(event, Denied::uncounted(shape, message)));
-        }
-        if let (true, Some(why)) = (capped, &call.unbounded) {
-            let message = format!("sloplet: this call has no upper bound and is refused under a budget: {why}");
-            return Err(refuse(event, Denied::uncounted(shape, message)));
-        }
-        let worst = call.worst(price.as_deref());
-        let need = Amount { micro_usd: price.as_ref().map_or(0, |price| price.cost(&worst)), tokens: worst.tokens() };
-        event.reserved_micro_usd = need.micro_usd;
-        event.reserved_tokens = need.tokens;
-        let reservation = match config.account.reserve(need) {
-            Ok(reservation) => reservation,
-            Err(refusal) => {
-                let denied = refuse(event, Denied::over(shape, &refusal));
-                tell(&self.shared.events, refusal.reached);
-                return Err(denied);
-            }
-        };
-        event.decision = "allowed";
-        let mut meter = Meter::new(endpoint, reservation, price, worst, event, self.shared.events.clone());
-        meter.usage_added = call.usage_added;
-        Ok((Some(meter), call.body))
     }
 
     fn tell_seen(&self, vault: &Vault<'_>) {
@@ -391,10 +237,6 @@ impl Exchange {
         parts.extensions.clear();
         Ok(Response::from_parts(parts, full(Bytes::new())))
     }
-}
-
-fn forbidden(error: &crate::vault::PutError) -> Denied {
-    Denied::new(StatusCode::FORBIDDEN, error.to_string())
 }
 
 /// A body that was held, with its length.

@@ -22,8 +22,10 @@
 //! Tested over loopback TLS in `tests/`, and with the `anthropic` and `openai` packages.
 
 pub mod account;
+mod admission;
 pub mod authority;
 mod body;
+mod denied;
 pub mod event;
 mod exchange;
 pub mod gateway;

@@ -3,11 +3,16 @@
 //! Inside, the variable holds a placeholder. The gateway on the host puts the real value in, on the way to the hosts that
 //! the rule names and to nobody else.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+mod host;
+mod table;
+
+pub use host::HostPattern;
+pub use table::{AnyOr, From, SecretTable};
 
 /// One secret: what it is called inside, where its value comes from, and which hosts may see it.
 ///
@@ -30,126 +35,6 @@ pub struct SecretRule {
     pub prefix: Option<String>,
     /// Whether the value may also travel over plain HTTP, where everyone on the way can read it.
     pub http: bool,
-}
-
-/// A rule as files and JSON have it: `{ from = "env", hosts = ["api.example.com"], header = "x-api-key" }`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SecretTable {
-    /// The variable inside; where the table has a key, the key is it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Who may see the value.
-    pub hosts: Vec<HostPattern>,
-    /// What kind of source it has.
-    #[serde(default)]
-    pub from: From,
-    /// The variable on the host, if its name is not the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub var: Option<String>,
-    /// The file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<PathBuf>,
-    /// The program and its arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<Vec<String>>,
-    /// Only in this header; `true` for any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub header: Option<AnyOr>,
-    /// Only in this parameter of the query; `true` for any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub query: Option<AnyOr>,
-    /// Only in the body.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub body: bool,
-    /// What the placeholder begins with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<String>,
-    /// Whether the value may travel over plain HTTP.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub http: bool,
-}
-
-/// A kind of source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum From {
-    /// See [`Source::Env`].
-    #[default]
-    Env,
-    /// See [`Source::File`].
-    File,
-    /// See [`Source::Command`].
-    Command,
-}
-
-/// Any, or the one of this name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum AnyOr {
-    /// Any.
-    Any(bool),
-    /// This one.
-    Name(String),
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-impl SecretTable {
-    /// The rule, under this name if the table has none of its own.
-    pub fn rule(self, name: &str) -> Result<SecretRule, SecretError> {
-        let name = self.name.unwrap_or_else(|| name.to_owned());
-        let source = match (self.from, self.var, self.path, self.command) {
-            (From::Env, var, None, None) => Source::Env { var: var.unwrap_or_else(|| name.clone()) },
-            (From::File, None, Some(path), None) => Source::File { path },
-            (From::Command, None, None, Some(argv)) => Source::Command { argv },
-            _ => return Err(SecretError::Table(name)),
-        };
-        let named = |choice: AnyOr| match choice {
-            AnyOr::Any(any) => any.then_some(None),
-            AnyOr::Name(name) => Some(Some(name)),
-        };
-        let header = self.header.and_then(named).map(|name| Place::Header { name });
-        let query = self.query.and_then(named).map(|name| Place::Query { name });
-        let place = match (header, query, self.body) {
-            (None, None, false) => Place::Anywhere,
-            (Some(place), None, false) | (None, Some(place), false) => place,
-            (None, None, true) => Place::Body,
-            _ => return Err(SecretError::Places(name)),
-        };
-        let rule = SecretRule { name, hosts: self.hosts, source, place, prefix: self.prefix, http: self.http };
-        rule.check()?;
-        Ok(rule)
-    }
-}
-
-impl TryFrom<SecretTable> for SecretRule {
-    type Error = SecretError;
-
-    fn try_from(table: SecretTable) -> Result<Self, SecretError> {
-        table.rule("")
-    }
-}
-
-impl std::convert::From<SecretRule> for SecretTable {
-    fn from(rule: SecretRule) -> Self {
-        let (from, var, path, command) = match rule.source {
-            Source::Env { var } => (From::Env, Some(var).filter(|var| *var != rule.name), None, None),
-            Source::File { path } => (From::File, None, Some(path), None),
-            Source::Command { argv } => (From::Command, None, None, Some(argv)),
-        };
-        let any = |name: Option<String>| Some(name.map_or(AnyOr::Any(true), AnyOr::Name));
-        let (header, query, body) = match rule.place {
-            Place::Anywhere => (None, None, false),
-            Place::Header { name } => (any(name), None, false),
-            Place::Query { name } => (None, any(name), false),
-            Place::Body => (None, None, true),
-        };
-        let (hosts, prefix, http) = (rule.hosts, rule.prefix, rule.http);
-        Self { name: Some(rule.name), hosts, from, var, path, command, header, query, body, prefix, http }
-    }
 }
 
 /// Where a secret's value comes from, on the host.
@@ -192,15 +77,6 @@ pub enum Place {
     Body,
 }
 
-/// A host by name: `api.example.com`, `*.example.com` (not `example.com` itself), each with `:port` if it is not the usual.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct HostPattern {
-    name: String,
-    below: bool,
-    port: Option<u16>,
-}
-
 /// A rule that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
@@ -239,95 +115,6 @@ pub enum SecretError {
         /// What was probably meant.
         corrected: String,
     },
-}
-
-impl HostPattern {
-    /// Whether it means this host and port. Without a port of its own it means `usual` ones.
-    pub fn matches(&self, name: &str, port: u16, usual: &[u16]) -> bool {
-        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        let named = match self.below {
-            false => name == self.name,
-            true => name.strip_suffix(&self.name).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-        };
-        named && self.port.map_or_else(|| usual.contains(&port), |own| own == port)
-    }
-
-    /// The name, without `*.`.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether it means the names below it, and not the name itself.
-    pub fn is_below(&self) -> bool {
-        self.below
-    }
-
-    /// The port, if it has one of its own.
-    pub fn port(&self) -> Option<u16> {
-        self.port
-    }
-}
-
-impl FromStr for HostPattern {
-    type Err = SecretError;
-
-    fn from_str(text: &str) -> Result<Self, SecretError> {
-        let error = |corrected: &str| SecretError::Host { given: printable(text), corrected: corrected.to_owned() };
-        let lower = text.trim().to_ascii_lowercase();
-        let bare = lower.split_once("://").map_or(lower.as_str(), |(_, rest)| rest);
-        let bare = bare.split(['/', '?', '#']).next().unwrap_or("");
-        let (name, port) = match bare.rsplit_once(':') {
-            Some((name, port)) => match port.parse::<u16>() {
-                Ok(port) if port > 0 => (name, Some(port)),
-                _ if is_name(name) => return Err(error(&format!("{name}:443"))),
-                _ => return Err(error("a name, like api.example.com or *.example.com:8443")),
-            },
-            None => (bare, None),
-        };
-        let (below, name) = name.strip_prefix("*.").map_or((false, name), |rest| (true, rest));
-        let name = name.strip_suffix('.').unwrap_or(name);
-        if !is_name(name) || (below && !name.contains('.')) {
-            return Err(error("a name, like api.example.com or *.example.com; there is no secret for every host"));
-        }
-        let pattern = Self { name: name.to_owned(), below, port };
-        match lower == bare {
-            true => Ok(pattern),
-            false => Err(error(&pattern.to_string())),
-        }
-    }
-}
-
-/// Names and IPv4 addresses: labels of letters, digits, `-` and `_`.
-fn is_name(name: &str) -> bool {
-    let label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    name.len() <= 253 && name.split('.').all(label)
-}
-
-impl fmt::Display for HostPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let star = if self.below { "*." } else { "" };
-        write!(f, "{star}{}", self.name)?;
-        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
-    }
-}
-
-impl TryFrom<String> for HostPattern {
-    type Error = SecretError;
-
-    fn try_from(text: String) -> Result<Self, SecretError> {
-        text.parse()
-    }
-}
-
-impl std::convert::From<HostPattern> for String {
-    fn from(pattern: HostPattern) -> Self {
-        pattern.to_string()
-    }
 }
 
 impl SecretRule {
@@ -483,15 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_means_names_below_and_not_the_apex() {
-        let below: HostPattern = "*.example.com".parse().unwrap();
-        for (name, expected) in [("a.example.com", true), ("a.b.Example.com.", true), ("example.com", false)] {
-            assert_eq!(below.matches(name, 443, &[443]), expected, "{name}");
-        }
-        assert!(!below.matches("evilexample.com", 443, &[443]) && !below.matches(".example.com", 443, &[443]));
-        assert!(!below.matches("a.example.com", 22, &[443]));
-        let ported: HostPattern = "h.example:8443".parse().unwrap();
-        assert!(ported.matches("h.example", 8443, &[443]) && !ported.matches("h.example", 443, &[443]));
+    fn plain_http_is_for_rules_that_say_so() {
         assert!(rule("K@h.example;http").is_for("h.example", 80) && !rule("K@h.example").is_for("h.example", 80));
     }
 

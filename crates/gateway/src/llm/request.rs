@@ -353,4 +353,26 @@ mod tests {
         let long = format!(r#"{{"model":"m","input":"{}"}}"#, "é".repeat(PROMPT));
         assert_eq!(read(Endpoint::Responses, &long).prompt.len(), PROMPT);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_body_makes_the_reader_panic(
+            body in r#"\{("model":"m",)?"(messages|input|prompt|tools|n|max_tokens|stream_options)":[\[\]{}",:a1e.\\ ]{0,40}\}"#,
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..64),
+        ) {
+            for endpoint in [Endpoint::Messages, Endpoint::Chat, Endpoint::Completions] {
+                for body in [Bytes::from(body.clone()), Bytes::from(bytes.clone())] {
+                    if let Ok(call) = Call::read(endpoint, body) {
+                        call.worst(None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn depth_beyond_reading_counts_as_the_whole_context() {
+        let deep = format!(r#"{{"model":"gpt-4o","messages":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+        assert_eq!(input(&worst(Endpoint::Chat, &deep)), 128_000);
+    }
 }

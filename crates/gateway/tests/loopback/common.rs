@@ -208,6 +208,7 @@ impl Gate {
 
     /// What the gateway said of calls, once there are so many of them: it says so at an answer's end.
     pub async fn calls(&self, count: usize) -> Vec<sloplet_gateway::LlmCall> {
+        let start = std::time::Instant::now();
         loop {
             let calls: Vec<_> = self
                 .events()
@@ -220,6 +221,7 @@ impl Gate {
             if calls.len() >= count {
                 return calls;
             }
+            assert!(start.elapsed().as_secs() < 120, "{} calls were told, not {count}", calls.len());
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     }
