@@ -178,13 +178,14 @@ fn datagrams_reach_the_resolver_and_nobody_else() {
             assert_eq!(said, "answer to what", "{} {address}", sloplet.name);
         }
         // Those who wait on all addresses hear nothing of what was meant for others.
+        let list: Vec<String> = foreign.iter().map(|(address, port)| format!("('{address}', {port})")).collect();
         let program = format!(
             "ports = {{}}\n\
              for port in (443, 53, 54):\n\
              \x20   ports[port] = socket.socket(socket.AF_INET6 if {v6} else socket.AF_INET, socket.SOCK_DGRAM)\n\
              \x20   ports[port].bind(('::' if {v6} else '0.0.0.0', port))\n\
              started = time.monotonic()\n\
-             print([question(*target) for target in {foreign}])\n\
+             print([question(*target) for target in [{list}]])\n\
              assert time.monotonic() - started < 8\n\
              print(question('198.18.0.1', 53, b'still'))\n\
              for port in ports.values():\n\
@@ -194,8 +195,7 @@ fn datagrams_reach_the_resolver_and_nobody_else() {
              socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'near', ('127.0.0.1', 443))\n\
              ports[443].settimeout(10); print(ports[443].recv(10).decode())",
             v6 = if ipv6 { "True" } else { "False" },
-            foreign =
-                format!("[{}]", foreign.iter().map(|(a, p)| format!("('{a}', {p})")).collect::<Vec<_>>().join(", ")),
+            list = list.join(", "),
         );
         let refused = vec!["'ECONNREFUSED'"; foreign.len()].join(", ");
         let said = python(&mut engine, "one", &program);
