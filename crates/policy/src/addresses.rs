@@ -26,6 +26,9 @@ pub const SYNTHETIC_V4_COUNT: u32 = 1 << 16;
 /// The first synthetic address of IPv6; the low 16 bits count as those of IPv4 do.
 pub const SYNTHETIC_V6: Ipv6Addr = Ipv6Addr::new(0xfd53, 0x6c6f, 0x706c, 1, 0, 0, 0, 0);
 
+/// The port of the host's own sockets inside, on the resolver's addresses: the only one that programs there cannot have.
+pub const OUTLET_PORT: u16 = 1;
+
 /// The port inside where those who set proxy variables find a proxy, on [`RESOLVER_V4`] and [`RESOLVER_V6`].
 pub const PROXY_PORT: u16 = 3128;
 

@@ -48,8 +48,16 @@ fn main() -> ExitCode {
     // Starting one sandbox is what most invocations do: its spawner gets going while this process reads its arguments.
     // Where that fails, one is started in the ordinary way later.
     let forked = first.filter(|word| word == "run").and_then(|_| {
-        let container = !std::env::args_os().any(|word| word == "process" || word == "--isolation=process");
-        Forked::fork(if container { Haste::OneContainer } else { Haste::None }).ok()
+        // Guesses: what is really wanted is said later, and a wrong guess costs only time.
+        let said = |words: &[&str]| {
+            std::env::args_os().any(|given| words.iter().any(|word| given.to_string_lossy().starts_with(word)))
+        };
+        let haste = match (said(&["process", "--isolation=process"]), said(&["--allow", "--ask", "--secret"])) {
+            (true, _) => Haste::None,
+            (false, true) => Haste::OneContainerWithOutlet,
+            (false, false) => Haste::OneContainer,
+        };
+        Forked::fork(haste).ok()
     });
     let arguments = match cli::Cli::try_parse() {
         Ok(arguments) => arguments,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sloplet_client::Connection;
 use sloplet_engine::life::{Live, Reached};
 use sloplet_policy::Span;
+use sloplet_policy::addresses::OUTLET_PORT;
 use sloplet_wire::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use utoipa::ToSchema;
@@ -84,7 +85,8 @@ fn listening(table: &str) -> Vec<u16> {
         let local = words.nth(1)?;
         let state = words.nth(1)?;
         let (_, port) = local.rsplit_once(':')?;
-        u16::from_str_radix(port, 16).ok().filter(|_| state == LISTEN)
+        // The host's own socket inside is nobody's server.
+        u16::from_str_radix(port, 16).ok().filter(|port| state == LISTEN && *port != OUTLET_PORT)
     };
     table.lines().skip(1).filter_map(port).collect()
 }
@@ -187,7 +189,8 @@ mod tests {
                0: 0100007F:0BB8 00000000:0000 0A 00000000:00000000\n\
                1: 0100007F:1F90 0100007F:0001 01 00000000:00000000\n\
                2: 00000000000000000000000000000000:0050 00000000000000000000000000000000:0000 0A x\n\
-             nonsense\n 3: x:zzzz y 0A\n";
+               3: 010012C6:0001 00000000:0000 0A x\n\
+             nonsense\n 4: x:zzzz y 0A\n";
         assert_eq!(listening(table), [3000, 80]);
         assert!(listening("").is_empty());
     }

@@ -6,14 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
-use sloplet_policy::addresses::{INSIDE_V4, INSIDE_V6, RESOLVER_V4, RESOLVER_V6};
+use sloplet_policy::addresses::{INSIDE_V4, INSIDE_V6, OUTLET_PORT, RESOLVER_V4, RESOLVER_V6};
 use sloplet_sys::transparent::make_transparent;
 
 use super::{routes, rules};
 use crate::protocol::{During, Problem};
-
-/// The port of the sockets, on the resolver's addresses, and the only one that programs inside cannot have.
-pub const PORT: u16 = 1;
 
 /// Connections that may wait until they are taken. What they have sent meanwhile is on nobody's account, so not too many.
 const BACKLOG: i32 = 1024;
@@ -71,7 +68,7 @@ fn open(address: IpAddr, kind: SocketType) -> io::Result<OwnedFd> {
         // For what is accepted: a server inside can then have a port that somebody is connected to outside.
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
-    bind(&socket, &SocketAddr::new(address, PORT))?;
+    bind(&socket, &SocketAddr::new(address, OUTLET_PORT))?;
     if kind == SocketType::STREAM {
         listen(&socket, BACKLOG)?;
     }

@@ -26,8 +26,9 @@ use std::net::IpAddr;
 
 use rustix::net::netlink;
 
+use sloplet_policy::addresses::OUTLET_PORT;
+
 use super::netlink::{APPEND, Attributes, Batch, CREATE};
-use super::outlet::PORT;
 
 /// Message types of nfnetlink: a batch's begin and end, and those of its subsystem for tables.
 const BEGIN: u16 = 16;
@@ -151,7 +152,7 @@ fn add_table(batch: &mut Batch, family: &Family) {
     };
     rule(batch, &|rule| {
         rule.protocol(TCP).payload(NETWORK, family.target, NOT_EQUAL, family.loopback);
-        rule.tproxy(family, PORT).verdict(ACCEPT);
+        rule.tproxy(family, OUTLET_PORT).verdict(ACCEPT);
     });
     rule(batch, &|rule| {
         rule.protocol(TCP).payload(NETWORK, family.target, NOT_EQUAL, family.loopback);
@@ -162,13 +163,13 @@ fn add_table(batch: &mut Batch, family: &Family) {
     });
     rule(batch, &|rule| {
         rule.protocol(UDP).payload(NETWORK, family.source, EQUAL, &family.resolver);
-        rule.payload(TRANSPORT, SOURCE_PORT, EQUAL, &PORT.to_be_bytes());
+        rule.payload(TRANSPORT, SOURCE_PORT, EQUAL, &OUTLET_PORT.to_be_bytes());
         rule.change_port(SOURCE_PORT, DNS).verdict(ACCEPT);
     });
     rule(batch, &|rule| {
         rule.protocol(UDP).payload(NETWORK, family.target, EQUAL, &family.resolver);
         rule.payload(TRANSPORT, TARGET_PORT, EQUAL, &DNS.to_be_bytes());
-        rule.change_port(TARGET_PORT, PORT).verdict(ACCEPT);
+        rule.change_port(TARGET_PORT, OUTLET_PORT).verdict(ACCEPT);
     });
     rule(batch, &|rule| {
         rule.payload(NETWORK, family.target, EQUAL, family.loopback).verdict(ACCEPT);
