@@ -146,7 +146,7 @@ impl Config {
             original.domain.get_or_insert(target);
             let rule = original.clone();
             if let Some(own) = self.tables.get_mut(&table) {
-                own.columns[at].1 = rule;
+                own.columns[at].1 = Rule { refers: true, ..rule };
             }
         }
         Ok(())
@@ -240,7 +240,7 @@ mod tests {
     fn same_as_copies_the_rule_and_its_domain() {
         let config = Config::parse("[table.a]\nx = { same_as = \"b.id\" }\n[table.b]\nid = { rule = \"id\" }").unwrap();
         let (a, b) = (config.table("a").unwrap(), config.table("public.b").unwrap());
-        assert_eq!(a.columns[0].1, b.columns[0].1);
+        assert_eq!(a.columns[0].1, Rule { refers: true, ..b.columns[0].1.clone() });
         assert_eq!(a.columns[0].1.domain(), "b.id");
     }
 }

@@ -26,7 +26,7 @@ pub mod detect;
 mod error;
 pub mod fakes;
 pub mod formats;
-//G
+pub mod generate;
 pub mod key;
 pub mod output;
 pub mod permute;
@@ -35,7 +35,7 @@ pub mod report;
 pub mod rule;
 pub mod run;
 pub mod shape;
-//S
+pub mod suggest;
 pub mod table;
 pub mod text;
 pub mod words;
@@ -43,8 +43,8 @@ pub mod words;
 pub use config::Config;
 pub use error::MaskError;
 pub use formats::Format;
-//G2
+pub use generate::generate;
 pub use key::Key;
 pub use report::Report;
 pub use run::{Options, mask_file, mask_file_with};
-//S2
+pub use suggest::{Suggestion, suggest};

@@ -148,6 +148,9 @@ pub struct Rule {
     /// `constant`: what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
+    /// Written as `same_as`: values are those of another column.
+    #[serde(skip)]
+    pub refers: bool,
     /// Rows from nothing, `id` and the like: `#` is a digit, `?` a capital letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
@@ -201,6 +204,7 @@ impl Rule {
             jitter: None,
             length: None,
             value: None,
+            refers: false,
             pattern: None,
             values: Vec::new(),
             min: None,

@@ -105,9 +105,16 @@ pub struct Finding {
     pub range: Range<usize>,
 }
 
-/// One way to find something: the group `x`, or else the whole match, if the test agrees.
+/// What a text must have for a pattern to be worth a try: so many digits, and one of these.
+type Needs = (usize, &'static [&'static str]);
+
+/// What is found, what is needed, the pattern (the group `x` of it, or else the whole match), and a test of the match.
+type Pattern = (Found, Needs, &'static str, fn(&str) -> bool);
+
+/// One way to find something.
 struct Detector {
     what: Found,
+    needs: Needs,
     pattern: Regex,
     test: fn(&str) -> bool,
 }
@@ -115,8 +122,8 @@ struct Detector {
 /// Those whose match is surest come first: what they found, others leave alone.
 static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
     let all = secret::PATTERNS.iter().chain(personal::PATTERNS);
-    let compile = |(what, pattern, test): &(Found, &str, fn(&str) -> bool)| {
-        Some(Detector { what: *what, pattern: Regex::new(pattern).ok()?, test: *test })
+    let compile = |(what, needs, pattern, test): &Pattern| {
+        Some(Detector { what: *what, needs: *needs, pattern: Regex::new(pattern).ok()?, test: *test })
     };
     let mut all: Vec<Detector> = all.filter_map(compile).collect();
     all.sort_by_key(|detector| detector.what);
@@ -126,7 +133,12 @@ static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
 /// Everything that is found in `text`, in its order; findings do not overlap.
 pub fn scan(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
     for detector in DETECTORS.iter() {
+        let (least, any) = detector.needs;
+        if digits < least || !any.is_empty() && !any.iter().any(|part| text.contains(part)) {
+            continue;
+        }
         for captures in detector.pattern.captures_iter(text) {
             let Some(found) = captures.name("x").or_else(|| captures.get(0)) else { continue };
             let range = shrink(detector, text, found.range());

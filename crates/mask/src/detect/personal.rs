@@ -2,40 +2,41 @@
 
 use std::net::IpAddr;
 
-use super::Found;
+use super::{Found, Pattern};
 use crate::fakes::{iban_is_valid, luhn_is_valid, time};
 use crate::words;
 
-type Pattern = (Found, &'static str, fn(&str) -> bool);
-
 pub const PATTERNS: &[Pattern] = &[
-    (Found::Email, r"[\p{L}0-9._%+-]+@[\p{L}0-9.-]+\.\p{L}{2,}", always),
-    (Found::Url, r#"\b(https?|ftp)://[^\s<>"')\]]+"#, always),
-    (Found::Iban, r"\b[A-Za-z]{2}\d{2}( ?[A-Za-z0-9]){11,30}\b", iban_is_valid),
-    (Found::Card, r"\b\d([ -]?\d){11,18}\b", luhn_is_valid),
-    (Found::NationalId, r"\b\d{3}-\d{2}-\d{4}\b", social_security),
-    (Found::NationalId, r"\b[A-CEGHJ-PR-TW-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-D]\b", always),
-    (Found::NationalId, r"\b[0-9XYZ]\d{7}[A-Z]\b", spanish),
-    (Found::NationalId, r"\b[A-Z]{6}\d{2}[A-EHLMPR-T]\d{2}[A-Z]\d{3}[A-Z]\b", always),
-    (Found::NationalId, r"\b\d{3}\.\d{3}\.\d{3}-\d{2}\b", brazilian),
-    (Found::NationalId, r"\b[12] ?\d{2} ?\d{2} ?\d[0-9AB] ?\d{3} ?\d{3} ?\d{2}\b", french),
-    (Found::Ip, r"\b\d{1,3}(\.\d{1,3}){3}\b", is_ip),
-    (Found::Ip, r"(?i)\b[0-9a-f]{1,4}(:[0-9a-f]{0,4}){2,7}\b", is_ip),
-    (Found::Phone, r"(\+|\b00)\d[\d ()./-]{6,18}\d\b", telephone),
-    (Found::Phone, r"(\(|\b)0\d{1,5}\)?[ /-]?\d[\d -]{4,10}\d\b", telephone),
-    (Found::Phone, r"(\(|\b)\d{3}\)?[ .-]\d{3}[ .-]\d{4}\b", telephone),
+    (Found::Email, (0, &["@"]), r"[\p{L}0-9._%+-]+@[\p{L}0-9.-]+\.\p{L}{2,}", always),
+    (Found::Url, (0, &["://"]), r#"\b(https?|ftp)://[^\s<>"')\]]+"#, always),
+    (Found::Iban, (8, &[]), r"\b[A-Za-z]{2}\d{2}( ?[A-Za-z0-9]){11,30}\b", iban_is_valid),
+    (Found::Card, (12, &[]), r"\b\d([ -]?\d){11,18}\b", luhn_is_valid),
+    (Found::NationalId, (9, &["-"]), r"\b\d{3}-\d{2}-\d{4}\b", social_security),
+    (Found::NationalId, (6, &[]), r"\b[A-CEGHJ-PR-TW-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-D]\b", always),
+    (Found::NationalId, (7, &[]), r"\b[0-9XYZ]\d{7}[A-Z]\b", spanish),
+    (Found::NationalId, (7, &[]), r"\b[A-Z]{6}\d{2}[A-EHLMPR-T]\d{2}[A-Z]\d{3}[A-Z]\b", always),
+    (Found::NationalId, (11, &["."]), r"\b\d{3}\.\d{3}\.\d{3}-\d{2}\b", brazilian),
+    (Found::NationalId, (11, &[]), r"\b[12] ?\d{2} ?\d{2} ?\d[0-9AB] ?\d{3} ?\d{3} ?\d{2}\b", french),
+    (Found::Ip, (4, &["."]), r"\b\d{1,3}(\.\d{1,3}){3}\b", is_ip),
+    (Found::Ip, (0, &[":"]), r"(?i)\b[0-9a-f]{1,4}(:[0-9a-f]{0,4}){2,7}\b", is_ip),
+    (Found::Phone, (7, &[]), r"(\+|\b00)\d[\d ()./-]{6,18}\d\b", telephone),
+    (Found::Phone, (7, &[]), r"(\(|\b)0\d{1,5}\)?[ /-]?\d[\d -]{4,10}\d\b", telephone),
+    (Found::Phone, (7, &[]), r"(\(|\b)\d{3}\)?[ .-]\d{3}[ .-]\d{4}\b", telephone),
     (
         Found::Address,
+        (1, &[" "]),
         r"\b\d{1,5}[a-z]? (\p{Lu}[\p{L}'.]+ ){1,3}(Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Drive|Dr|Boulevard|Blvd|Way|Court|Ct|Square|Place)\b",
         always,
     ),
     (
         Found::Address,
+        (1, &[" "]),
         r"\b\p{Lu}\p{L}+(straße|strasse|str\.|weg|allee|platz|gasse|laan|straat) \d{1,4} ?[a-z]?\b",
         always,
     ),
     (
         Found::Address,
+        (1, &[" "]),
         r"\b\d{1,4},? (rue|avenue|boulevard|place|allée|chemin) (de la |de l'|du |des |de )?\p{Lu}[\p{L}-]+",
         always,
     ),
@@ -44,9 +45,10 @@ pub const PATTERNS: &[Pattern] = &[
         r"\b\p{Lu}[\p{L}'-]+( \p{Lu}\.)?( (von|van|de|der|da|di|del|la|al|bin))*( \p{Lu}[\p{L}'-]+)+",
         listed,
     ),
-    (Found::Name, r"\b(Mr|Mrs|Ms|Dr|Herr|Frau|Mme|Prof)\.? (?P<x>\p{Lu}[\p{L}'-]+)", always),
+    (Found::Name, (0, &[" "]), r"\b(Mr|Mrs|Ms|Dr|Herr|Frau|Mme|Prof)\.? (?P<x>\p{Lu}[\p{L}'-]+)", always),
     (
         Found::BirthDate,
+        (4, &["-", ".", "/"]),
         r"(?i)\b(born|birth|dob|geboren|geb\.|nacimiento|naissance)[^0-9\n]{0,12}(?P<x>[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4})",
         time::is_date,
     ),

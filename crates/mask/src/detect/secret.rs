@@ -1,41 +1,47 @@
 //! What opens doors.
 
-use super::Found;
-
-type Pattern = (Found, &'static str, fn(&str) -> bool);
+use super::{Found, Pattern};
 
 pub const PATTERNS: &[Pattern] = &[
     (
         Found::PrivateKey,
+        (0, &["PRIVATE KEY"]),
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----[\s\S]*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|\z)",
         always,
     ),
-    (Found::Jwt, r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}", always),
-    (Found::UrlWithPassword, r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]*:[^\s/@]+@[^\s<>]+", always),
-    (Found::CloudKey, r"\b(AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b", always),
-    (Found::CloudKey, r"\bAIza[0-9A-Za-z_-]{35}", always),
-    (Found::Token, r"\bgh[pousr]_[A-Za-z0-9]{36,}", always),
-    (Found::Token, r"\bgithub_pat_\w{22,}", always),
-    (Found::Token, r"\bglpat-[\w-]{20,}", always),
-    (Found::Token, r"\bxox[abeoprs]-[\w-]{10,}", always),
-    (Found::Token, r"\bsk-[\w-]{20,}", always),
-    (Found::Token, r"\b[spr]k_(live|test)_\w{16,}", always),
-    (Found::Token, r"\b(npm|hf|e2b|pypi|dop_v1)[_-][A-Za-z0-9]{24,}", always),
-    (Found::Token, r"\bSG\.[\w-]{16,}\.[\w-]{16,}", always),
-    (Found::Token, r"\bya29\.[\w-]{20,}", always),
-    (Found::Token, r"\bAGE-SECRET-KEY-1[A-Z0-9]{20,}", always),
-    (Found::InternalUrl, r#"\bhttps?://[^\s<>"')\]]+"#, internal_url),
+    (Found::Jwt, (0, &["eyJ"]), r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}", always),
+    (Found::UrlWithPassword, (0, &["://"]), r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]*:[^\s/@]+@[^\s<>]+", always),
+    (Found::CloudKey, (0, &["AKIA", "ASIA", "ABIA", "ACCA"]), r"\b(AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b", always),
+    (Found::CloudKey, (0, &["AIza"]), r"\bAIza[0-9A-Za-z_-]{35}", always),
+    (Found::Token, (0, &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"]), r"\bgh[pousr]_[A-Za-z0-9]{36,}", always),
+    (Found::Token, (0, &["github_pat_"]), r"\bgithub_pat_\w{22,}", always),
+    (Found::Token, (0, &["glpat-"]), r"\bglpat-[\w-]{20,}", always),
+    (Found::Token, (0, &["xox"]), r"\bxox[abeoprs]-[\w-]{10,}", always),
+    (Found::Token, (0, &["sk-"]), r"\bsk-[\w-]{20,}", always),
+    (Found::Token, (0, &["k_live_", "k_test_"]), r"\b[spr]k_(live|test)_\w{16,}", always),
+    (
+        Found::Token,
+        (0, &["npm", "hf_", "e2b_", "pypi", "dop_v1"]),
+        r"\b(npm|hf|e2b|pypi|dop_v1)[_-][A-Za-z0-9]{24,}",
+        always,
+    ),
+    (Found::Token, (0, &["SG."]), r"\bSG\.[\w-]{16,}\.[\w-]{16,}", always),
+    (Found::Token, (0, &["ya29"]), r"\bya29\.[\w-]{20,}", always),
+    (Found::Token, (0, &["AGE-SECRET"]), r"\bAGE-SECRET-KEY-1[A-Z0-9]{20,}", always),
+    (Found::InternalUrl, (0, &["://"]), r#"\bhttps?://[^\s<>"')\]]+"#, internal_url),
     (
         Found::InternalHost,
+        (0, &[".internal", ".local", ".corp", ".lan", ".intranet", ".svc"]),
         r"\b[a-z0-9-]+(\.[a-z0-9-]+)*\.(internal|local|localdomain|corp|lan|intranet|svc\.cluster)\b",
         always,
     ),
     (
         Found::Secret,
+        (0, &["=", ":"]),
         r#"(?i)\b(pass(word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|credentials?)["']?\s*[:=]\s*["']?(?P<x>[^\s"',;]{6,})"#,
         always,
     ),
-    (Found::Secret, r#"\b[\w.-]{2,40}\s*[:=]\s*["']?(?P<x>[A-Za-z0-9+/_=-]{20,})"#, random),
+    (Found::Secret, (1, &["=", ":"]), r#"\b[\w.-]{2,40}\s*[:=]\s*["']?(?P<x>[A-Za-z0-9+/_=-]{20,})"#, random),
 ];
 
 fn always(_: &str) -> bool {

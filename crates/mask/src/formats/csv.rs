@@ -41,6 +41,11 @@ impl<R: Read> Splitter<R> {
         Ok(splitter)
     }
 
+    /// What is between fields.
+    pub fn delimiter(&self) -> u8 {
+        self.delimiter
+    }
+
     fn fill(&mut self) -> Result<(), MaskError> {
         let wanted = self.rest.len() + PIECE;
         let line = self.line;

@@ -2,7 +2,7 @@
 
 pub mod csv;
 pub mod json;
-mod pipeline;
+pub mod pipeline;
 pub mod sql;
 pub mod sqlite;
 

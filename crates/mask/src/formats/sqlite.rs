@@ -50,6 +50,29 @@ fn columns(source: &Connection, table: &str) -> Result<Vec<String>, MaskError> {
     rows.collect::<Result<_, _>>().map_err(failed())
 }
 
+/// Shows values of the first rows of a table to somebody.
+pub fn sample(
+    source: &Connection,
+    table: &str,
+    names: &[String],
+    limit: u64,
+    mut saw: impl FnMut(usize, &str),
+) -> Result<(), MaskError> {
+    let failed = || MaskError::database(format!("reading {table}"));
+    let list = names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
+    let query = format!("SELECT {list} FROM {} LIMIT {limit}", quoted(table));
+    let mut statement = source.prepare(&query).map_err(failed())?;
+    let mut rows = statement.query([]).map_err(failed())?;
+    while let Some(row) = rows.next().map_err(failed())? {
+        for at in 0..names.len() {
+            if let Ok(Some(value)) = text(row.get_ref(at).map_err(failed())?) {
+                saw(at, &value);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Masks a database into a new one at `path`. Also tells what to warn of.
 pub fn mask(
     source: &Connection,

@@ -30,14 +30,30 @@ pub struct Dump<'a, R, W> {
     /// By table and columns; none for what has no rule.
     maskers: BTreeMap<(String, Vec<String>), Option<Masker>>,
     missing: Vec<String>,
+    /// Looks at rows; then nothing is masked or written.
+    pub observer: Option<Observer<'a>>,
+}
+
+/// Is told table, columns and values of a row.
+pub type Observer<'a> = &'a mut dyn FnMut(&str, &[String], &[(usize, Option<&str>)]);
+
+/// Shows the rows of a dump to somebody.
+pub fn observe(source: impl BufRead, observer: Observer<'_>) -> Result<(), MaskError> {
+    let (config, key) = (Config::parse("")?, Key::from_seed(0));
+    through(source, &mut std::io::sink(), &config, &key, Some(observer)).map(drop)
 }
 
 /// Masks a dump.
-pub fn mask(
+pub fn mask(source: impl BufRead, sink: &mut impl Write, config: &Config, key: &Key) -> Result<Vec<Masker>, MaskError> {
+    through(source, sink, config, key, None)
+}
+
+fn through<'a>(
     mut source: impl BufRead,
-    sink: &mut impl Write,
-    config: &Config,
-    key: &Key,
+    sink: &'a mut impl Write,
+    config: &'a Config,
+    key: &'a Key,
+    observer: Option<Observer<'a>>,
 ) -> Result<Vec<Masker>, MaskError> {
     let beginning = source.fill_buf().map_err(|error| MaskError::malformed(1, error.to_string()))?;
     let dialect = Dialect::of(beginning);
@@ -50,6 +66,7 @@ pub fn mask(
         columns: HashMap::new(),
         maskers: BTreeMap::new(),
         missing: Vec::new(),
+        observer,
     };
     while let Some(token) = dump.lexer.next()? {
         dump.statement(token)?;
@@ -154,7 +171,7 @@ impl<R: BufRead, W: Write> Dump<'_, R, W> {
             self.wrong(format!("the columns of {name} are not known: dump the schema too, or with --complete-insert"))
         })?;
         let place = (name.to_owned(), columns.clone());
-        if !self.maskers.contains_key(&place) {
+        if self.observer.is_none() && !self.maskers.contains_key(&place) {
             let masker = match self.config.table(name) {
                 Some(table) => {
                     match Masker::for_columns(&Table { name: name.to_owned(), ..table.clone() }, &columns, self.key) {

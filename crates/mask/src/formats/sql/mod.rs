@@ -6,4 +6,4 @@ mod dump;
 mod lexer;
 mod rows;
 
-pub use dump::mask;
+pub use dump::{mask, observe};

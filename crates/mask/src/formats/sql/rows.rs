@@ -197,7 +197,6 @@ impl<R: BufRead, W: Write> Dump<'_, R, W> {
     /// The row as it is to be written; `None` if nothing of it is left.
     fn masked(&mut self, place: &(String, Vec<String>), stays: &[usize], row: &[Value]) -> Option<String> {
         let dialect = self.dialect;
-        let masker = self.found(place)?;
         let cells: Vec<(usize, Option<&str>)> = row
             .iter()
             .map(|value| match value {
@@ -206,6 +205,10 @@ impl<R: BufRead, W: Write> Dump<'_, R, W> {
             })
             .enumerate()
             .collect();
+        if let Some(observer) = &mut self.observer {
+            observer(&place.0, &place.1, &cells);
+        }
+        let masker = self.found(place)?;
         masker.mask(&cells);
         if stays.is_empty() {
             return None;
@@ -255,8 +258,11 @@ impl<R: BufRead, W: Write> Dump<'_, R, W> {
             if fields.len() != place.1.len() {
                 return Err(self.wrong(format!("{} fields, but COPY names {}", fields.len(), place.1.len())));
             }
-            let Some(masker) = self.found(&place) else { continue };
             let cells: Vec<_> = fields.iter().enumerate().map(|(at, field)| (at, field.as_deref())).collect();
+            if let Some(observer) = &mut self.observer {
+                observer(&place.0, &place.1, &cells);
+            }
+            let Some(masker) = self.found(&place) else { continue };
             masker.mask(&cells);
             let written: Vec<String> = stays
                 .iter()
