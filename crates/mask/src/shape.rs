@@ -3,6 +3,9 @@
 use crate::permute::{LARGEST, Permutations};
 use crate::prf::Prf;
 
+/// Longer ones have room enough to need no permutation, or nearly nothing that changes.
+const LONGEST: usize = 128;
+
 /// What may stand at one place.
 #[derive(Clone, Copy, PartialEq)]
 enum Class {
@@ -51,12 +54,15 @@ fn is_number(text: &[u8]) -> bool {
 
 /// Appends the fake of `text` to `out`: a permutation of all texts of this shape, so what was unique stays unique.
 /// `None` if there is nothing to change or if it is not ASCII.
-pub fn permute(all: &mut Permutations, prf: &Prf, text: &str, out: &mut String) -> Option<()> {
+pub fn permute(all: &Permutations, prf: &Prf, text: &str, out: &mut String) -> Option<()> {
     let bytes = text.as_bytes();
     if !text.is_ascii() {
         return None;
     }
     let number = is_number(bytes);
+    if bytes.len() > LONGEST {
+        return substitute(prf, bytes, number, out);
+    }
     let (mut size, mut index) = (1u128, 0u128);
     for at in 0..bytes.len() {
         let (first, count) = class(bytes, at, number).first_and_count();
@@ -69,24 +75,31 @@ pub fn permute(all: &mut Permutations, prf: &Prf, text: &str, out: &mut String) 
         }
     }
     let mut image = all.apply(size, index)?;
-    let begin = out.len();
+    // From the last place to the first.
+    let mut places = [0; LONGEST];
+    let places = places.get_mut(..bytes.len())?;
     for at in (0..bytes.len()).rev() {
         let (first, count) = class(bytes, at, number).first_and_count();
-        if count > 1 {
-            out.push(char::from(first + (image % u128::from(count)) as u8));
-            image /= u128::from(count);
-        } else {
-            out.push(char::from(bytes[at]));
+        if count == 1 {
+            places[at] = bytes[at];
+            continue;
         }
+        let (quotient, place) = match u64::try_from(image) {
+            Ok(small) => (u128::from(small / u64::from(count)), (small % u64::from(count)) as u8),
+            Err(_) => (image / u128::from(count), (image % u128::from(count)) as u8),
+        };
+        places[at] = first + place;
+        image = quotient;
     }
-    let reversed: String = out[begin..].chars().rev().collect();
-    out.truncate(begin);
-    out.push_str(&reversed);
+    out.push_str(std::str::from_utf8(places).ok()?);
     Some(())
 }
 
 /// In a space of more than 2^112, two values do not meet by chance: no permutation is needed.
 fn substitute(prf: &Prf, bytes: &[u8], number: bool, out: &mut String) -> Option<()> {
+    if !bytes.iter().any(u8::is_ascii_alphanumeric) {
+        return None;
+    }
     let mut draw = prf.draw(bytes);
     for at in 0..bytes.len() {
         let (first, count) = class(bytes, at, number).first_and_count();
@@ -113,17 +126,17 @@ mod tests {
     fn fake(text: &str) -> Option<String> {
         let prf = Prf::new(&Key::from_bytes([7; 32]), "id");
         let mut out = String::new();
-        permute(&mut Permutations::new(prf.clone()), &prf, text, &mut out).map(|()| out)
+        permute(&Permutations::new(prf.clone()), &prf, text, &mut out).map(|()| out)
     }
 
     #[test]
     fn numbers_stay_as_long_and_unique() {
         let prf = Prf::new(&Key::from_bytes([7; 32]), "id");
-        let mut all = Permutations::new(prf.clone());
+        let all = Permutations::new(prf.clone());
         let fakes: HashSet<String> = (0..20_000)
             .map(|number| {
                 let mut out = String::new();
-                permute(&mut all, &prf, &number.to_string(), &mut out).unwrap();
+                permute(&all, &prf, &number.to_string(), &mut out).unwrap();
                 assert_eq!(out.len(), number.to_string().len());
                 assert_eq!(out.parse::<u32>().unwrap().to_string(), out, "a leading zero");
                 out

@@ -14,7 +14,7 @@ use crate::{Key, MaskError};
 /// Fakes remembered per column: names and cities come again and again.
 const SLOTS: usize = 1 << 11;
 /// Values of kept columns that are looked at for personal data.
-const SAMPLED: u64 = 1000;
+const SAMPLED: u64 = 500;
 
 /// What became of a value. The text of a fake is in [`Masker::fake`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,8 @@ struct Column {
     /// The place of the column that its rule names as key.
     key: Option<usize>,
     slots: Vec<Slot>,
+    /// Lookups in them that were for nothing, less what hits made good for.
+    wasted: u32,
     values: u64,
     nulls: u64,
     misfits: u64,
@@ -62,6 +64,7 @@ impl Column {
             scrubber: (rule.kind == Kind::Text).then(|| Scrubber::new(rule, key)),
             key: None,
             slots: if remembers { vec![Slot::default(); SLOTS] } else { Vec::new() },
+            wasted: 0,
             values: 0,
             nulls: 0,
             misfits: 0,
@@ -75,11 +78,16 @@ impl Column {
         if let Some(slot) = self.slots.get(slot).filter(|slot| slot.real == real && !slot.fake.is_empty()) {
             self.misfits += u64::from(slot.misfit);
             out.push_str(&slot.fake);
+            self.wasted = self.wasted.saturating_sub(8);
             return;
         }
         let misfit = self.maker.make(real, key, out) == Fit::Misfit;
         self.misfits += u64::from(misfit);
         check.saw(self.rule.kind, hash, out);
+        self.wasted = self.wasted.saturating_add(1);
+        if self.wasted > 16 * SLOTS as u32 {
+            self.slots = Vec::new(); // values here hardly ever come again
+        }
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.real.clear();
             slot.real.push_str(real);

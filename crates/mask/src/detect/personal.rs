@@ -42,6 +42,7 @@ pub const PATTERNS: &[Pattern] = &[
     ),
     (
         Found::Name,
+        (0, &[" "]),
         r"\b\p{Lu}[\p{L}'-]+( \p{Lu}\.)?( (von|van|de|der|da|di|del|la|al|bin))*( \p{Lu}[\p{L}'-]+)+",
         listed,
     ),
