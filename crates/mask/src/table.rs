@@ -12,7 +12,7 @@ use crate::text::{Known, Scrubber};
 use crate::{Key, MaskError};
 
 /// Fakes remembered per column: names and cities come again and again.
-const SLOTS: usize = 1 << 11;
+const SLOTS: usize = 1 << 10;
 /// Values of kept columns that are looked at for personal data.
 const SAMPLED: u64 = 500;
 
@@ -31,6 +31,7 @@ pub enum Outcome {
 
 #[derive(Clone, Default)]
 struct Slot {
+    hash: u64,
     real: String,
     fake: String,
     misfit: bool,
@@ -75,20 +76,23 @@ impl Column {
     fn fake(&mut self, real: &str, key: Option<&str>, check: &mut Check, out: &mut String) {
         let hash = digest(real);
         let slot = (hash % SLOTS as u64) as usize;
-        if let Some(slot) = self.slots.get(slot).filter(|slot| slot.real == real && !slot.fake.is_empty()) {
+        if let Some(slot) =
+            self.slots.get(slot).filter(|slot| slot.hash == hash && slot.real == real && !slot.fake.is_empty())
+        {
             self.misfits += u64::from(slot.misfit);
             out.push_str(&slot.fake);
-            self.wasted = self.wasted.saturating_sub(8);
+            self.wasted = self.wasted.saturating_sub(2);
             return;
         }
         let misfit = self.maker.make(real, key, out) == Fit::Misfit;
         self.misfits += u64::from(misfit);
         check.saw(self.rule.kind, hash, out);
         self.wasted = self.wasted.saturating_add(1);
-        if self.wasted > 16 * SLOTS as u32 {
+        if self.wasted > 8 * SLOTS as u32 {
             self.slots = Vec::new(); // values here hardly ever come again
         }
         if let Some(slot) = self.slots.get_mut(slot) {
+            slot.hash = hash;
             slot.real.clear();
             slot.real.push_str(real);
             slot.fake.clear();

@@ -161,7 +161,7 @@ fn a_dump_of_sqlite_can_be_read_again() {
     let masked = Bench::new(RULES).mask("dump.sql", text).unwrap().0;
     let database = Connection::open_in_memory().unwrap();
     database.execute_batch(&masked).unwrap();
-    let rows: i64 = database.query_row("SELECT count(*) FROM visits WHERE person > 0", [], |row| row.get(0)).unwrap();
+    let rows: i64 = database.query_row("SELECT count(DISTINCT person) FROM visits", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 2);
 }
 
