@@ -215,7 +215,7 @@ impl Source<'_> {
         let index = match (rule.unique, rule.refers) {
             (true, false) => row,
             (_, true) => draw.below(self.rows.max(1)),
-            _ => draw.next() >> 1,
+            _ => draw.bits() >> 1,
         };
         if !rule.values.is_empty() {
             return rule.values.get((index % rule.values.len() as u64) as usize).cloned();
@@ -239,7 +239,7 @@ impl Source<'_> {
             Kind::Ip => std::net::Ipv4Addr::from(index as u32).to_string(),
             Kind::Uuid => {
                 let digits =
-                    hex(&[self.prf.draw(&index.to_le_bytes()).next().to_le_bytes(), index.to_le_bytes()].concat());
+                    hex(&[self.prf.draw(&index.to_le_bytes()).bits().to_le_bytes(), index.to_le_bytes()].concat());
                 format!(
                     "{}-{}-4{}-a{}-{}",
                     &digits[..8],
@@ -251,7 +251,7 @@ impl Source<'_> {
             }
             Kind::Url => format!("https://{}.example/{index}", draw.below(40)),
             Kind::Street => format!("{} Row {index} Street", 1 + draw.below(199)),
-            Kind::Address => format!("{} Row {index} Street, {} Town", 1 + draw.below(199), fill("#####", draw.next())),
+            Kind::Address => format!("{} Row {index} Street, {} Town", 1 + draw.below(199), fill("#####", draw.bits())),
             Kind::Postcode => fill("#####", index),
             _ => fill("########", index),
         };

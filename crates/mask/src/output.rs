@@ -20,11 +20,11 @@ pub struct Output {
 impl Output {
     /// Beside `path`, so that it can be renamed; `source` must not be the same file.
     pub fn create(path: &Path, source: Option<&Path>) -> Result<Self, MaskError> {
-        if let (Some(Ok(from)), Ok(to)) = (source.map(std::fs::metadata), std::fs::metadata(path)) {
-            if (from.dev(), from.ino()) == (to.dev(), to.ino()) {
-                let error = io::Error::other("it is the file to be masked: give --out another name");
-                return Err(MaskError::file("write", path)(error));
-            }
+        if let (Some(Ok(from)), Ok(to)) = (source.map(std::fs::metadata), std::fs::metadata(path))
+            && (from.dev(), from.ino()) == (to.dev(), to.ino())
+        {
+            let error = io::Error::other("it is the file to be masked: give --out another name");
+            return Err(MaskError::file("write", path)(error));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = Builder::new()

@@ -18,7 +18,7 @@ impl Prf {
         let key = key.derive(domain).hmac();
         let mut prf = Self { key, round: (0, 0) };
         let mut draw = prf.draw(b"\0round function");
-        prf.round = (draw.next(), draw.next());
+        prf.round = (draw.bits(), draw.bits());
         prf
     }
 
@@ -88,7 +88,7 @@ pub struct Draw {
 
 impl Draw {
     /// 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let shifted = s[1] << 17;
@@ -103,7 +103,7 @@ impl Draw {
 
     /// A number below `bound`, or 0 if that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
     /// One of several.
@@ -113,7 +113,7 @@ impl Draw {
 
     /// A fraction in 0..1.
     pub fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Appends `length` of the 32 letters and digits that cannot be taken for one another. 13 hold 65 bits: two of a
@@ -121,7 +121,7 @@ impl Draw {
     pub fn token(&mut self, length: usize, out: &mut String) {
         const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
         for _ in 0..length {
-            out.push(char::from(ALPHABET[(self.next() >> 59) as usize]));
+            out.push(char::from(ALPHABET[(self.bits() >> 59) as usize]));
         }
     }
 }

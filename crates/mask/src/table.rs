@@ -288,7 +288,7 @@ impl Masker {
     /// Bytes that are no text: as many others.
     pub fn fake_bytes(&self, place: usize, real: &[u8]) -> Vec<u8> {
         let mut draw = crate::prf::Prf::new(&self.key, self.columns[place].rule.domain()).draw(real);
-        real.iter().map(|_| draw.next() as u8).collect()
+        real.iter().map(|_| draw.bits() as u8).collect()
     }
 
     /// Counts a value that did not come through [`Masker::mask`].

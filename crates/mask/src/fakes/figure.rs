@@ -22,8 +22,8 @@ impl Maker {
         }
         let kept = if value.trim_start().starts_with('+') {
             country(&digits)
-        } else if digits.starts_with("00") {
-            2 + country(&digits[2..])
+        } else if let Some(rest) = digits.strip_prefix("00") {
+            2 + country(rest)
         } else {
             0
         };
@@ -53,7 +53,7 @@ impl Maker {
         if out[start..].parse() == Ok(number) {
             out.truncate(start);
             let unit = 0.1f64.powi(decimals as i32);
-            out.push_str(&format!("{:.decimals$}", if draw.next() & 1 == 0 { number + unit } else { number - unit }));
+            out.push_str(&format!("{:.decimals$}", if draw.bits() & 1 == 0 { number + unit } else { number - unit }));
         }
         Some(())
     }

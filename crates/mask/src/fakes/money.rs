@@ -54,7 +54,9 @@ fn luhn_sum(digits: &str, check_follows: bool) -> u32 {
 /// Whether this is a card's number: 12 to 19 digits (spaces and dashes aside), the last of which checks the others.
 pub fn luhn_is_valid(value: &str) -> bool {
     digits_of(value, " -").is_some_and(|digits| {
-        (12..=19).contains(&digits.len()) && luhn_sum(&digits, false) % 10 == 0 && digits.bytes().any(|b| b != b'0')
+        (12..=19).contains(&digits.len())
+            && luhn_sum(&digits, false).is_multiple_of(10)
+            && digits.bytes().any(|b| b != b'0')
     })
 }
 

@@ -21,7 +21,7 @@ impl Maker {
             }
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(0xc612_0000 | draw.below(1 << 17) as u32)),
             IpAddr::V6(_) => {
-                let low = u128::from(draw.next()) | u128::from(draw.next()) << 64;
+                let low = u128::from(draw.bits()) | u128::from(draw.bits()) << 64;
                 IpAddr::V6(Ipv6Addr::from(0x2001_0db8 << 96 | low >> 32))
             }
         };
@@ -80,7 +80,7 @@ impl Maker {
     pub(super) fn hash(&mut self, value: &str, out: &mut String) {
         let mut draw = self.draw(value);
         let length = self.rule.length.unwrap_or(32);
-        let digits: String = (0..4).map(|_| format!("{:016x}", draw.next())).collect();
+        let digits: String = (0..4).map(|_| format!("{:016x}", draw.bits())).collect();
         out.push_str(&digits[..length.min(digits.len())]);
     }
 }

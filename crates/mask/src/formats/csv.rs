@@ -79,10 +79,10 @@ impl<R: Read> Splitter<R> {
                 let end = self.rest.len();
                 return Ok((end > 0).then(|| self.cut(end)));
             }
-            if self.rest.len() >= PIECE {
-                if let (_, Some(end)) = self.ends()? {
-                    return Ok(Some(self.cut(end)));
-                }
+            if self.rest.len() >= PIECE
+                && let (_, Some(end)) = self.ends()?
+            {
+                return Ok(Some(self.cut(end)));
             }
             self.grow()?;
         }

@@ -52,10 +52,10 @@ where
             for inlet in inlets.iter().cycle() {
                 let piece = read();
                 let last = !matches!(piece, Ok(Some(_)));
-                if let Some(piece) = piece.transpose() {
-                    if inlet.send(piece).is_err() {
-                        break;
-                    }
+                if let Some(piece) = piece.transpose()
+                    && inlet.send(piece).is_err()
+                {
+                    break;
                 }
                 if last {
                     break;

@@ -93,7 +93,7 @@ impl Column {
         let words = self.words();
         let joined: Vec<String> = words.windows(2).map(|pair| pair.concat()).collect();
         let has = |wanted: &&str| words.iter().chain(&joined).any(|word| word == wanted);
-        let by_name = HINTS.iter().find(|(names, _)| names.iter().any(|name| has(&name))).map(|(_, kind)| *kind);
+        let by_name = HINTS.iter().find(|(names, _)| names.iter().any(&has)).map(|(_, kind)| *kind);
         by_name.or_else(|| (words.last().is_some_and(|last| last == "id" || last == "ids")).then_some(Kind::Id))
     }
 
@@ -102,13 +102,13 @@ impl Column {
         if self.values > 0 && self.uuids * 10 >= self.values * 9 {
             return (Some(Kind::Uuid), "values are UUIDs".into());
         }
-        if let Some((found, count)) = self.found.iter().max_by_key(|(_, count)| **count) {
-            if *count * 10 >= self.values * 6 {
-                let kind = found.kind().unwrap_or(Kind::Hash);
-                // "Main Street 5" may look like this or that; a name that says it is more precise.
-                let kind = self.hint().filter(|hint| *found == Found::Address && *hint != Kind::Text).unwrap_or(kind);
-                return (Some(kind), format!("{} of {} values look like {}", count, self.values, found.name()));
-            }
+        if let Some((found, count)) = self.found.iter().max_by_key(|(_, count)| **count)
+            && *count * 10 >= self.values * 6
+        {
+            let kind = found.kind().unwrap_or(Kind::Hash);
+            // "Main Street 5" may look like this or that; a name that says it is more precise.
+            let kind = self.hint().filter(|hint| *found == Found::Address && *hint != Kind::Text).unwrap_or(kind);
+            return (Some(kind), format!("{} of {} values look like {}", count, self.values, found.name()));
         }
         if let Some(kind) = self.hint() {
             if kind == Kind::Date && self.values > 0 && self.dates * 2 < self.values {

@@ -124,7 +124,7 @@ impl<R: BufRead> Lexer<R> {
                 && matches!(bytes.last(), Some(b'e' | b'E'))
                 && bytes.get(1) != Some(&b'x');
             let part = byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80;
-            if !part && !exponent && !(number && byte == b'.') {
+            if !(part || exponent || number && byte == b'.') {
                 break;
             }
             if bytes.len() >= LONGEST {
