@@ -12,6 +12,7 @@ mod info;
 mod key;
 mod logs;
 mod ls;
+mod mask;
 mod pause;
 mod port;
 mod ps;
@@ -37,6 +38,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Serve(options) => serve::run(data, *options),
         Command::Doctor { json } => doctor::run(data, json),
         Command::Image(command) => image::run(data, command),
+        Command::Mask(options) => mask::run(*options),
         Command::Gc { json } => gc::run(data, json),
         Command::Completion { shell } => Ok(completion::run(shell)),
         command => {

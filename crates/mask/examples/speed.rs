@@ -1,0 +1,86 @@
+//! Measures how fast CSV is masked: `cargo run --release -p sloplet-mask --example speed [MiB] [FOLDER]`.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use sloplet_mask::{Config, Key, mask_file};
+
+const RULES: &str = r#"
+[table.customers]
+id = { rule = "id", domain = "customer_id", unique = true }
+first_name = "first_name"
+last_name = "last_name"
+email = { rule = "email", unique = true }
+phone = "phone"
+street = "street"
+city = "city"
+postcode = "postcode"
+birth = { rule = "date", days = 200 }
+balance = { rule = "number", jitter = 0.1 }
+plan = "keep"
+country = "keep"
+"#;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let size: u64 = arguments.next().map_or(Ok(256), |size| size.parse())? << 20;
+    let folder = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let (source, out) = (folder.join("sloplet-speed.csv"), folder.join("sloplet-speed-masked.csv"));
+    let mut file = BufWriter::new(File::create(&source)?);
+    writeln!(file, "id,first_name,last_name,email,phone,street,city,postcode,birth,balance,plan,country")?;
+    let (mut written, mut row, mut noise) = (0, 0u64, 0x9e37_79b9_7f4a_7c15u64);
+    while written < size {
+        noise ^= noise << 13;
+        noise ^= noise >> 7;
+        noise ^= noise << 17;
+        let line = format!(
+            "{},Given{},Family{},given{}.family{row}@mail{}.test,+1 555-{:03}-{:04},{} Elm {} Road,Town{},{:05},19{:02}-{:02}-{:02},{}.{:02},{},{}\n",
+            1_000_000 + row,
+            noise % 900,
+            noise / 7 % 20_000,
+            noise % 900,
+            noise / 11 % 60,
+            noise / 13 % 1000,
+            noise / 17 % 10_000,
+            1 + noise / 19 % 200,
+            noise / 23 % 5000,
+            noise / 29 % 3000,
+            noise / 31 % 100_000,
+            30 + noise / 37 % 70,
+            1 + noise / 41 % 12,
+            1 + noise / 43 % 28,
+            noise / 47 % 10_000,
+            noise / 53 % 100,
+            ["free", "team", "business"][(noise / 59 % 3) as usize],
+            ["DE", "FR", "US"][(noise / 61 % 3) as usize],
+        );
+        file.write_all(line.as_bytes())?;
+        written += line.len() as u64;
+        row += 1;
+    }
+    file.into_inner()?.sync_all()?;
+    let (config, key) = (Config::parse(RULES)?, Key::from_seed(1));
+    for _ in 0..3 {
+        let begin = Instant::now();
+        let report = mask_file(&source, &config, &key, &out)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        println!(
+            "{} rows, {:.0} MB in {seconds:.2} s: {:.0} MB/s; {}",
+            report.rows(),
+            report.source_bytes as f64 / 1e6,
+            report.source_bytes as f64 / 1e6 / seconds,
+            peak()
+        );
+    }
+    fs::remove_file(source)?;
+    fs::remove_file(out)?;
+    Ok(())
+}
+
+fn peak() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    format!("most memory: {}", line.trim_start_matches("VmHWM:").trim())
+}

@@ -1,0 +1,156 @@
+//! Whether a fake is somebody's real value after all: a look at everything that went in and came out, in bounded memory.
+//!
+//! Values are kept as 64-bit digests. Of more than [`MOST`] only those below a falling threshold are kept, on both sides
+//! alike: then a share of the values is checked, and the report says which.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
+
+use serde::Serialize;
+
+use crate::rule::Kind;
+
+/// Digests kept of each side of each kind.
+const MOST: usize = 1 << 14;
+
+#[derive(Default, Clone, Copy)]
+struct Digested(u64);
+
+impl Hasher for Digested {
+    fn finish(&self) -> u64 {
+        // Those below a threshold begin alike, and the set looks at how they begin.
+        self.0.rotate_left(32)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |digest, byte| digest << 8 | u64::from(*byte));
+    }
+    fn write_u64(&mut self, digest: u64) {
+        self.0 = digest;
+    }
+}
+
+type Digests = HashSet<u64, BuildHasherDefault<Digested>>;
+
+/// The digest by which values are compared.
+pub fn digest(value: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(value.as_bytes());
+    hasher.finish()
+}
+
+/// Real values and fakes of one kind.
+#[derive(Clone)]
+struct Sides {
+    threshold: u64,
+    real: Digests,
+    fake: Digests,
+}
+
+impl Default for Sides {
+    fn default() -> Self {
+        Self { threshold: u64::MAX, real: Digests::default(), fake: Digests::default() }
+    }
+}
+
+impl Sides {
+    fn shrink(&mut self) {
+        while self.real.len().max(self.fake.len()) > MOST {
+            self.threshold /= 2;
+            let threshold = self.threshold;
+            self.real.retain(|digest| *digest <= threshold);
+            self.fake.retain(|digest| *digest <= threshold);
+        }
+    }
+}
+
+/// The result for one kind of rule.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Checked {
+    /// The kind.
+    pub rule: Kind,
+    /// Different real values that were looked at.
+    pub values: u64,
+    /// Which share of all that is.
+    pub share: f64,
+    /// Fakes that are the real value of another row. (No row ever keeps its own.)
+    pub coincidences: u64,
+    /// Whether that was to be expected, because there are not so many values of this kind.
+    pub by_chance: bool,
+}
+
+/// Remembers real values and fakes.
+#[derive(Clone, Default)]
+pub struct Check {
+    kinds: BTreeMap<Kind, Sides>,
+}
+
+impl Check {
+    /// Remembers a value and its fake.
+    pub fn saw(&mut self, kind: Kind, real: u64, fake: &str) {
+        let sides = self.kinds.entry(kind).or_default();
+        let fake = digest(fake);
+        if real <= sides.threshold {
+            sides.real.insert(real);
+        }
+        if fake <= sides.threshold {
+            sides.fake.insert(fake);
+        }
+        sides.shrink();
+    }
+
+    /// Adds what another saw.
+    pub fn absorb(&mut self, other: Self) {
+        for (kind, theirs) in other.kinds {
+            let sides = self.kinds.entry(kind).or_default();
+            sides.threshold = sides.threshold.min(theirs.threshold);
+            sides.real.extend(theirs.real);
+            sides.fake.extend(theirs.fake);
+            let threshold = sides.threshold;
+            sides.real.retain(|digest| *digest <= threshold);
+            sides.fake.retain(|digest| *digest <= threshold);
+            sides.shrink();
+        }
+    }
+
+    /// What came of it.
+    pub fn results(&self) -> Vec<Checked> {
+        let result = |(kind, sides): (&Kind, &Sides)| Checked {
+            rule: *kind,
+            values: sides.real.len() as u64,
+            share: (sides.threshold as f64 + 1.0) / 2f64.powi(64),
+            coincidences: sides.real.intersection(&sides.fake).count() as u64,
+            by_chance: kind.meets_by_chance(),
+        };
+        self.kinds.iter().map(result).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fake_that_is_real_is_seen_whichever_came_first() {
+        let mut check = Check::default();
+        check.saw(Kind::Email, digest("a"), "b");
+        check.saw(Kind::Email, digest("c"), "a");
+        let mut other = Check::default();
+        other.saw(Kind::Email, digest("b"), "d");
+        check.absorb(other);
+        let result = &check.results()[0];
+        assert_eq!((result.values, result.coincidences, result.share), (3, 2, 1.0));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_share_is_said() {
+        let mut check = Check::default();
+        for number in 0..MOST * 3 {
+            check.saw(Kind::Id, digest(&number.to_string()), &(number + 1).to_string());
+        }
+        let result = &check.results()[0];
+        assert!(result.values <= MOST as u64);
+        assert!(result.share < 0.6 && result.share > 0.1, "{}", result.share);
+        assert!(result.coincidences > result.values * 9 / 10);
+    }
+}

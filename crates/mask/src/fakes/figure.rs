@@ -1,0 +1,69 @@
+//! Numbers: of telephones, and such as one reckons with.
+
+use super::Maker;
+use crate::shape;
+
+/// Country codes of two digits; besides 1 and 7 all others have three.
+const TWO_DIGITS: &[&str] = &[
+    "20", "27", "30", "31", "32", "33", "34", "36", "39", "40", "41", "43", "44", "45", "46", "47", "48", "49", "51",
+    "52", "53", "54", "55", "56", "57", "58", "60", "61", "62", "63", "64", "65", "66", "81", "82", "84", "86", "90",
+    "91", "92", "93", "94", "95", "98",
+];
+
+impl Maker {
+    /// Country code and format stay; however it is written, the same number gets the same digits.
+    pub(super) fn phone(&mut self, value: &str, out: &mut String) -> Option<()> {
+        if !value.chars().all(|c| c.is_ascii_digit() || "+()-./ ".contains(c)) {
+            return None;
+        }
+        let digits: String = value.chars().filter(char::is_ascii_digit).collect();
+        if !(6..=17).contains(&digits.len()) {
+            return None;
+        }
+        let kept = if value.trim_start().starts_with('+') {
+            country(&digits)
+        } else if let Some(rest) = digits.strip_prefix("00") {
+            2 + country(rest)
+        } else {
+            0
+        };
+        let mut fake = digits.get(..kept)?.to_owned();
+        shape::permute(&self.all, &self.prf, digits.get(kept..).filter(|rest| rest.len() >= 4)?, &mut fake)?;
+        shape::refill(value, &fake, out);
+        Some(())
+    }
+
+    /// Near the value, with as many decimals, or other digits.
+    pub(super) fn number(&mut self, value: &str, out: &mut String) -> Option<()> {
+        let number: f64 = value.parse().ok().filter(|number: &f64| number.is_finite())?;
+        let scientific = value.contains(['e', 'E']);
+        let Some(jitter) = self.rule.jitter.or(scientific.then_some(0.5)) else {
+            let plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'-');
+            return if plain { shape::permute(&self.all, &self.prf, value, out) } else { None };
+        };
+        let mut draw = self.draw(value);
+        let changed = number * (1.0 + jitter * (2.0 * draw.fraction() - 1.0));
+        if scientific {
+            out.push_str(&format!("{changed:e}"));
+            return Some(());
+        }
+        let decimals = value.split_once('.').map_or(0, |(_, decimals)| decimals.len().min(17));
+        let start = out.len();
+        out.push_str(&format!("{changed:.decimals$}"));
+        if out[start..].parse() == Ok(number) {
+            out.truncate(start);
+            let unit = 0.1f64.powi(decimals as i32);
+            out.push_str(&format!("{:.decimals$}", if draw.bits() & 1 == 0 { number + unit } else { number - unit }));
+        }
+        Some(())
+    }
+}
+
+/// How many digits the country code has.
+fn country(digits: &str) -> usize {
+    match digits.as_bytes() {
+        [b'1' | b'7', ..] => 1,
+        _ if digits.get(..2).is_some_and(|two| TWO_DIGITS.contains(&two)) => 2,
+        _ => 3.min(digits.len()),
+    }
+}

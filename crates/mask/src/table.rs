@@ -1,0 +1,343 @@
+//! The rows of one table.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::check::{Check, digest};
+use crate::config::Table;
+use crate::detect;
+use crate::fakes::{Fit, Maker};
+use crate::report::{ColumnReport, TableReport};
+use crate::rule::{Kind, Rule};
+use crate::text::{Known, Scrubber};
+use crate::{Key, MaskError};
+
+/// Fakes remembered per column: names and cities come again and again.
+const SLOTS: usize = 1 << 10;
+/// Values of kept columns that are looked at for personal data.
+const SAMPLED: u64 = 500;
+
+/// What became of a value. The text of a fake is in [`Masker::fake`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It stays.
+    Kept,
+    /// Nothing is there, or nothing is left.
+    Null,
+    /// It goes, with its column.
+    Dropped,
+    /// It was replaced.
+    Masked,
+}
+
+#[derive(Clone, Default)]
+struct Slot {
+    hash: u64,
+    real: String,
+    fake: String,
+    misfit: bool,
+}
+
+/// One column: its rule, what it needs, and what was counted.
+#[derive(Clone)]
+struct Column {
+    name: String,
+    rule: Rule,
+    maker: Maker,
+    scrubber: Option<Scrubber>,
+    /// The place of the column that its rule names as key.
+    key: Option<usize>,
+    slots: Vec<Slot>,
+    /// Lookups in them that were for nothing, less what hits made good for.
+    wasted: u32,
+    values: u64,
+    nulls: u64,
+    misfits: u64,
+    found: BTreeMap<&'static str, u64>,
+}
+
+impl Column {
+    fn new(name: &str, rule: &Rule, key: &Key) -> Self {
+        let remembers = rule.kind.fakes() && rule.kind != Kind::Text && rule.key.is_none();
+        Self {
+            name: name.to_owned(),
+            rule: rule.clone(),
+            maker: Maker::new(rule, key),
+            scrubber: (rule.kind == Kind::Text).then(|| Scrubber::new(rule, key)),
+            key: None,
+            slots: if remembers { vec![Slot::default(); SLOTS] } else { Vec::new() },
+            wasted: 0,
+            values: 0,
+            nulls: 0,
+            misfits: 0,
+            found: BTreeMap::new(),
+        }
+    }
+
+    fn fake(&mut self, real: &str, key: Option<&str>, check: &mut Check, out: &mut String) {
+        let hash = digest(real);
+        let slot = (hash % SLOTS as u64) as usize;
+        if let Some(slot) =
+            self.slots.get(slot).filter(|slot| slot.hash == hash && slot.real == real && !slot.fake.is_empty())
+        {
+            self.misfits += u64::from(slot.misfit);
+            out.push_str(&slot.fake);
+            self.wasted = self.wasted.saturating_sub(2);
+            return;
+        }
+        let misfit = self.maker.make(real, key, out) == Fit::Misfit;
+        self.misfits += u64::from(misfit);
+        check.saw(self.rule.kind, hash, out);
+        self.wasted = self.wasted.saturating_add(1);
+        if self.wasted > 8 * SLOTS as u32 {
+            self.slots = Vec::new(); // values here hardly ever come again
+        }
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.hash = hash;
+            slot.real.clear();
+            slot.real.push_str(real);
+            slot.fake.clear();
+            slot.fake.push_str(out);
+            slot.misfit = misfit;
+        }
+    }
+}
+
+/// Masks the rows of one table. Workers have a clone each and are put together with [`Masker::absorb`].
+#[derive(Clone)]
+pub struct Masker {
+    table: String,
+    columns: Vec<Column>,
+    places: HashMap<String, usize>,
+    others: Option<Rule>,
+    key: Key,
+    declared: Vec<String>,
+    check: Check,
+    rows: u64,
+    outcomes: Vec<Outcome>,
+    fakes: Vec<String>,
+}
+
+impl Masker {
+    /// For a table whose columns come to light row by row (JSON).
+    pub fn new(table: &Table, key: &Key) -> Self {
+        let mut masker = Self {
+            table: table.name.clone(),
+            columns: Vec::new(),
+            places: HashMap::new(),
+            others: table.others.clone(),
+            key: key.clone(),
+            declared: table.columns.iter().map(|(name, _)| name.clone()).collect(),
+            check: Check::default(),
+            rows: 0,
+            outcomes: Vec::new(),
+            fakes: Vec::new(),
+        };
+        for (name, rule) in &table.columns {
+            masker.add(name, rule);
+        }
+        masker
+    }
+
+    /// For a table with just these columns, in this order; refuses those without a rule, all at once.
+    pub fn for_columns(table: &Table, names: &[String], key: &Key) -> Result<Self, MaskError> {
+        let mut masker = Self::new(&Table { columns: Vec::new(), ..table.clone() }, key);
+        masker.declared = table.columns.iter().map(|(name, _)| name.clone()).collect();
+        let mut missing = Vec::new();
+        for name in names {
+            let rule = table.columns.iter().find(|(own, _)| own == name).map(|(_, rule)| rule);
+            match rule.or(table.others.as_ref()) {
+                Some(_) if masker.places.contains_key(name) => {
+                    return Err(MaskError::malformed(1, format!("there are two columns '{name}'")));
+                }
+                Some(rule) => masker.add(name, rule),
+                None => missing.push(format!("{}.{name}", table.name)),
+            }
+        }
+        if !missing.is_empty() {
+            return Err(MaskError::NoRule { names: missing });
+        }
+        masker.find_keys()?;
+        Ok(masker)
+    }
+
+    fn add(&mut self, name: &str, rule: &Rule) {
+        self.places.insert(name.to_owned(), self.columns.len());
+        self.columns.push(Column::new(name, rule, &self.key));
+    }
+
+    /// Finds the key columns of rules that have one.
+    pub fn find_keys(&mut self) -> Result<(), MaskError> {
+        for at in 0..self.columns.len() {
+            let Some(wanted) = self.columns[at].rule.key.clone() else { continue };
+            let Some(place) = self.places.get(&wanted) else {
+                let column = &self.columns[at].name;
+                return Err(MaskError::Rules(format!("{}.{column}: there is no key column '{wanted}'", self.table)));
+            };
+            self.columns[at].key = Some(*place);
+        }
+        Ok(())
+    }
+
+    /// Where a column is; one that only `"*"` speaks of is added.
+    pub fn place(&mut self, name: &str) -> Option<usize> {
+        if let Some(place) = self.places.get(name) {
+            return Some(*place);
+        }
+        let rule = self.others.clone()?;
+        self.add(name, &rule);
+        Some(self.columns.len() - 1)
+    }
+
+    /// The rule of the column at a place.
+    pub fn kind(&self, place: usize) -> Kind {
+        self.columns[place].rule.kind
+    }
+
+    /// The rule by name, without `"*"`.
+    pub fn kind_of(&self, name: &str) -> Option<Kind> {
+        self.places.get(name).map(|place| self.kind(*place))
+    }
+
+    /// Masks a row: places and values. Outcomes and fakes are in the order of the cells.
+    pub fn mask(&mut self, cells: &[(usize, Option<&str>)]) {
+        self.rows += 1;
+        self.outcomes.clear();
+        self.outcomes.resize(cells.len(), Outcome::Null);
+        if self.fakes.len() < cells.len() {
+            self.fakes.resize(cells.len(), String::new());
+        }
+        let mut texts = false;
+        for (at, (place, value)) in cells.iter().enumerate() {
+            self.fakes[at].clear();
+            let column = &mut self.columns[*place];
+            let empty = value.is_none_or(str::is_empty);
+            column.nulls += u64::from(empty);
+            column.values += u64::from(!empty);
+            self.outcomes[at] = match (column.rule.kind, value) {
+                (Kind::Drop, _) => Outcome::Dropped,
+                (Kind::Null, _) => Outcome::Null,
+                (Kind::Keep, None) => Outcome::Null,
+                (Kind::Keep, Some(value)) => {
+                    if column.values <= SAMPLED {
+                        for finding in detect::scan(value) {
+                            *column.found.entry(finding.what.name()).or_default() += 1;
+                        }
+                    }
+                    Outcome::Kept
+                }
+                (_, None) if column.rule.keep_null => Outcome::Null,
+                (_, Some("")) if column.rule.keep_null => Outcome::Kept,
+                (Kind::Constant, _) => {
+                    self.fakes[at].push_str(column.rule.value.as_deref().unwrap_or_default());
+                    Outcome::Masked
+                }
+                (Kind::Text, _) => {
+                    texts = true;
+                    Outcome::Masked
+                }
+                (_, value) => {
+                    let key = column.key.and_then(|key| cells.iter().find(|(place, _)| *place == key)?.1);
+                    column.fake(value.unwrap_or_default(), key, &mut self.check, &mut self.fakes[at]);
+                    Outcome::Masked
+                }
+            };
+        }
+        if texts {
+            self.scrub(cells);
+        }
+    }
+
+    /// Free text comes last: what the rest of the row was replaced by is replaced in it too.
+    fn scrub(&mut self, cells: &[(usize, Option<&str>)]) {
+        for at in 0..cells.len() {
+            let (place, Some(text)) = cells[at] else { continue };
+            if self.outcomes[at] != Outcome::Masked || self.columns[place].rule.kind != Kind::Text {
+                continue;
+            }
+            let mut out = std::mem::take(&mut self.fakes[at]);
+            let known: Vec<Known<'_>> = cells
+                .iter()
+                .zip(&self.fakes)
+                .zip(&self.outcomes)
+                .filter(|((_, fake), outcome)| **outcome == Outcome::Masked && !fake.is_empty())
+                .filter_map(|(((place, real), fake), _)| {
+                    let kind = self.columns[*place].rule.kind;
+                    (kind.fakes() && kind != Kind::Text).then_some(Known { kind, real: (*real)?, fake })
+                })
+                .collect();
+            let mut found = std::mem::take(&mut self.columns[place].found);
+            if let Some(scrubber) = &mut self.columns[place].scrubber {
+                scrubber.scrub(text, &known, &mut self.check, &mut found, &mut out);
+            }
+            drop(known);
+            self.columns[place].found = found;
+            self.fakes[at] = out;
+        }
+    }
+
+    /// What became of a cell of the last row.
+    pub fn outcome(&self, cell: usize) -> Outcome {
+        self.outcomes.get(cell).copied().unwrap_or(Outcome::Null)
+    }
+
+    /// What the value of a cell was replaced by.
+    pub fn fake(&self, cell: usize) -> &str {
+        self.fakes.get(cell).map_or("", String::as_str)
+    }
+
+    /// Bytes that are no text: as many others.
+    pub fn fake_bytes(&self, place: usize, real: &[u8]) -> Vec<u8> {
+        let mut draw = crate::prf::Prf::new(&self.key, self.columns[place].rule.domain()).draw(real);
+        real.iter().map(|_| draw.bits() as u8).collect()
+    }
+
+    /// Counts a value that did not come through [`Masker::mask`].
+    pub fn count_misfit(&mut self, place: usize) {
+        self.columns[place].values += 1;
+        self.columns[place].misfits += 1;
+    }
+
+    /// Adds what a clone counted; both began with nothing.
+    pub fn absorb(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.check.absorb(other.check);
+        for theirs in other.columns {
+            let Some(place) = self.place(&theirs.name) else { continue };
+            let own = &mut self.columns[place];
+            own.values += theirs.values;
+            own.nulls += theirs.nulls;
+            own.misfits += theirs.misfits;
+            for (what, count) in theirs.found {
+                *own.found.entry(what).or_default() += count;
+            }
+        }
+    }
+
+    /// What was counted, and the check for the report of the whole.
+    pub fn finish(self) -> (TableReport, Check) {
+        let seen = |column: &&Column| column.values + column.nulls > 0;
+        let absent = self.declared.iter().filter(|name| {
+            !self.columns.iter().any(|column| column.name == **name && (self.rows == 0 || seen(&column)))
+        });
+        let report = TableReport {
+            name: self.table,
+            rows: self.rows,
+            absent: absent.cloned().collect(),
+            columns: self
+                .columns
+                .iter()
+                .filter(seen)
+                .map(|column| ColumnReport {
+                    name: column.name.clone(),
+                    rule: column.rule.kind,
+                    domain: column.rule.domain().to_owned(),
+                    values: column.values,
+                    nulls: column.nulls,
+                    misfits: column.misfits,
+                    found: column.found.clone(),
+                })
+                .collect(),
+        };
+        (report, self.check)
+    }
+}
