@@ -14,6 +14,7 @@ use sloplet_spawner::handle::Spawner;
 use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
 use sloplet_spawner::protocol::{Privilege, Problem, Setup, Standing, Walls};
+use sloplet_spawner::remover;
 use tokio::net::UnixStream;
 
 use crate::machine::{self, Namespaced};
@@ -187,6 +188,20 @@ impl Driver for Namespaces {
 
     fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
         Box::pin(async move { if self.lasting { self.take_over().await } else { Ok(Adoption::default()) } })
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
+        let error = match std::fs::remove_dir_all(folder) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => error,
+        };
+        match privilege_for(false) {
+            Privilege::SubordinateIds { first_uid, first_gid } => {
+                remover::remove_with(self.launcher.program(), first_uid, first_gid, folder).map_err(problem)
+            }
+            _ => Err(failed(&format!("remove {}", folder.display()), error)),
+        }
     }
 
     fn collect(&self) -> Result<usize, DriverError> {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use sloplet_image::Image;
 use sloplet_policy::Spec;
+use sloplet_policy::bind::VOLUME_IDS;
 use sloplet_spawner::plan::{Bounds, Container, Mount, Plan, Wall};
 use sloplet_spawner::protocol::Privilege;
 
@@ -29,7 +30,12 @@ pub fn plan(spec: &Spec, image: &Image, disk_on_file: bool, lasting: bool) -> Pl
         mounts: spec
             .mounts
             .iter()
-            .map(|bind| Mount { from: bytes(&bind.from), to: bytes(&bind.to), writable: bind.writable })
+            .map(|bind| Mount {
+                from: bytes(&bind.from),
+                to: bytes(&bind.to),
+                writable: bind.writable,
+                ids: bind.volume.then_some(VOLUME_IDS),
+            })
             .collect(),
         disk: limits.disk.0,
         inodes: limits.inodes(),

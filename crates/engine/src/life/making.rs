@@ -168,7 +168,7 @@ impl Sandboxes {
         let bind = |mount: &VolumeMount| {
             let volume = self.0.volumes.get(&record.owner, &mount.volume)?;
             let from = self.0.volumes.folder_of(&volume);
-            let bind = Bind { from, to: mount.path.clone().into(), writable: !mount.read_only };
+            let bind = Bind { from, to: mount.path.clone().into(), writable: !mount.read_only, volume: true };
             bind.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
             Ok(bind)
         };

@@ -192,7 +192,9 @@ impl Sandboxes {
         if let Some(user) = user {
             return Err(LifeError::Conflict(format!("sandbox '{}' has the volume '{}'", user.id, volume.name)));
         }
-        self.0.volumes.remove(&volume)
+        // First the content: if that fails, the volume is still there to be removed.
+        self.0.engine.remove_folder(&self.0.volumes.home_of(&volume))?;
+        self.0.volumes.forget(&volume)
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {

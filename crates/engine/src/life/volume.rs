@@ -126,10 +126,14 @@ impl Volumes {
         self.folder.join(&volume.id).join("data")
     }
 
-    /// Forgets it and removes its content. The caller made sure that no sandbox has it.
-    pub(super) fn remove(&self, volume: &Volume) -> Result<(), LifeError> {
+    /// The folder that holds its content's.
+    pub(super) fn home_of(&self, volume: &Volume) -> PathBuf {
+        self.folder.join(&volume.id)
+    }
+
+    /// Forgets it. The caller made sure that no sandbox has it, and removed its content.
+    pub(super) fn forget(&self, volume: &Volume) -> Result<(), LifeError> {
         self.records.remove(&volume.id)?;
-        let folder = self.folder.join(&volume.id);
-        fs::remove_dir_all(&folder).map_err(|error| LifeError::Io(format!("cannot remove {}", folder.display()), error))
+        Ok(())
     }
 }

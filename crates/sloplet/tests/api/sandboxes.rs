@@ -1,8 +1,10 @@
 //! Sandboxes from their making to their end.
 
+use std::os::unix::fs::MetadataExt;
+
 use serde_json::{Value, json};
 
-use crate::common::{Host, Server};
+use crate::common::{self, Host, Server};
 
 fn create(server: &Server, body: Value) -> Value {
     server.ask("POST", "/sandboxes", Some(body)).expect(201).json()
@@ -169,6 +171,56 @@ fn a_volume_outlives_sandboxes_and_is_not_removed_while_one_has_it() {
     server.ask("DELETE", "/sandboxes/two", None).expect(204);
     server.ask("DELETE", "/volumes/data", None).expect(204);
     server.end();
+}
+
+/// Root inside writes as well as `user` does; who owns what is the same in the next sandbox; nothing of it is anybody's
+/// outside, and all of it can be removed.
+#[test]
+fn root_inside_and_the_user_share_a_volume() {
+    let host = Host::shared();
+    let image =
+        common::small_image(&host, &["sh", "id", "cat", "touch", "ls", "stat", "chown", "chmod", "mkdir", "rm"]);
+    for sloplet in [host.root(), host.user()] {
+        sloplet.invoke(&["image", "import", image.to_str().unwrap(), "--name", "small"]).finish().expect_code(0);
+        let server = Server::start(&sloplet);
+        server.ask("POST", "/volumes", Some(json!({"name": "data"}))).expect(201);
+        let volumes = json!([{"volume": "data", "path": "/data"}]);
+        let run = |name: &str, user: &str, command: &str| {
+            let body = json!({"command": ["/bin/sh", "-c", command], "user": user});
+            let done = server.ask("POST", &format!("/sandboxes/{name}/exec"), Some(body)).expect(200).json();
+            (
+                done["exit_code"].as_i64(),
+                format!("{}{}", done["stdout"].as_str().unwrap(), done["stderr"].as_str().unwrap()),
+            )
+        };
+        create(&server, json!({"name": "one", "image": "small", "volumes": volumes}));
+        let wrote = run("one", "user", "echo user > /data/user && mkdir /data/mine && chmod 700 /data/mine");
+        assert_eq!(wrote, (Some(0), String::new()), "{}", sloplet.name);
+        let script = "echo root > /data/root && mkdir -p /data/own/deep && chmod 700 /data/own && echo x > /data/own/deep/x \
+             && echo more >> /data/user && touch /data/mine/by-root && touch /data/given && chown 33:44 /data/given";
+        assert_eq!(run("one", "root", script), (Some(0), String::new()), "{}", sloplet.name);
+        let denied = run("one", "user", "echo x >> /data/root; cat /data/own/deep/x");
+        assert_ne!(denied.0, Some(0), "{denied:?}");
+        // No set-ID bit, whoever sets it.
+        assert_ne!(run("one", "root", "chmod 4755 /data/root").0, Some(0));
+        server.ask("DELETE", "/sandboxes/one", None).expect(204);
+        create(&server, json!({"name": "two", "image": "small", "volumes": volumes}));
+        let look = "cd /data && stat -c '%n %u:%g' * mine/by-root && cat root user";
+        let seen = run("two", "root", look);
+        let expected =
+            "given 33:44\nmine 1000:1000\nown 0:0\nroot 0:0\nuser 1000:1000\nmine/by-root 0:0\nroot\nuser\nmore\n";
+        assert_eq!(seen, (Some(0), expected.to_owned()), "{}", sloplet.name);
+        if sloplet.account.is_none() {
+            let data = std::fs::read_dir(sloplet.data.join("volumes")).unwrap().next().unwrap().unwrap().path();
+            let owner = |name: &str| std::fs::metadata(data.join("data").join(name)).unwrap().uid();
+            assert_eq!(owner("user"), 0, "the server's");
+            assert_eq!(owner("root"), 0x3FFF_0000, "nobody's");
+        }
+        server.ask("DELETE", "/sandboxes/two", None).expect(204);
+        server.ask("DELETE", "/volumes/data", None).expect(204);
+        assert_eq!(std::fs::read_dir(sloplet.data.join("volumes")).unwrap().count(), 0, "{}", sloplet.name);
+        server.end();
+    }
 }
 
 #[test]

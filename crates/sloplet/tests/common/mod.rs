@@ -264,3 +264,35 @@ impl Account {
         Some(Self { uid: fields[2].parse().ok()?, gid: fields[3].parse().ok()?, home: fields[5].into() })
     }
 }
+
+/// A small image: programs of the host with their libraries.
+pub fn small_image(host: &Host, programs: &[&str]) -> PathBuf {
+    let tar = host.dir().join("small.tar");
+    let script = r#"
+        set -eu
+        mkdir -p "$1" && cd "$1"
+        mkdir -p etc home/user tmp proc dev sys bin root
+        chmod 1777 tmp
+        echo small >etc/image
+        printf 'root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n' >etc/passwd
+        printf 'root:x:0:\nuser:x:1000:\n' >etc/group
+        for name in $3; do
+            program=$(readlink -f "$(command -v $name)")
+            cp "$program" bin/$name
+            for library in $(ldd "$program" | grep -o '/[^ ]*'); do
+                mkdir -p ".$(dirname "$library")"
+                cp -Ln "$library" ".$library" || true
+            done
+        done
+        chown 1000:1000 home/user
+        tar -cf "$2" ."#;
+    let made = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(host.dir().join("small"))
+        .arg(&tar)
+        .arg(programs.join(" "))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    tar
+}

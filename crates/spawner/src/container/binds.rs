@@ -13,7 +13,7 @@ use sloplet_sys::mount::{Attributes, set_attributes};
 use super::devices::{self, clone_tree};
 use super::procfs;
 use super::root::{attach, make_place};
-use crate::idmap::{self, Line};
+use crate::idmap;
 use crate::lease::Lease;
 use crate::plan::{Container, Mount};
 use crate::protocol::{During, Privilege, Problem};
@@ -58,7 +58,7 @@ impl Materials {
         let shift = (*privilege == Privilege::Root).then_some(namespace);
         let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
         let system = plan.system.iter().map(|path| open_system(host_path(path))).collect::<Result<_, _>>()?;
-        let owner = lease.map(|lease| lease.first_id() + plan.mounts_owner);
+        let owner = lease.map(|lease| (lease.first_id(), plan.mounts_owner));
         let mounts = plan.mounts.iter().map(|mount| open_mount(thread, mount, owner)).collect::<Result<_, _>>()?;
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = devices::open_copy(templates.devices, privilege)?;
@@ -117,8 +117,8 @@ fn open_system(path: &Path) -> Result<OwnedFd, Problem> {
 }
 
 /// A folder the user wants shown. As root, its owner becomes the sandbox's user, so that what is written inside belongs
-/// to that owner outside, and nothing of anybody else's can be changed.
-fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<u32>) -> Result<OwnedFd, Problem> {
+/// to that owner outside, and nothing of anybody else's can be changed. In a volume others inside have ids, too.
+fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<(u32, u32)>) -> Result<OwnedFd, Problem> {
     let path = host_path(&mount.from);
     let step = format!("mount {}", path.display());
     let tree = clone_tree(path, false)?;
@@ -127,10 +127,10 @@ fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<u32>) -> Res
         attributes = attributes | Attributes::READ_ONLY;
     }
     let shift = match owner {
-        Some(kernel_id) => {
+        Some((first, owner)) => {
             let stat = fstat(&tree).during(&step)?;
-            let line = |id| Line { inside: id, outside: kernel_id, count: 1 };
-            Some(idmap::mapping_only(thread, line(stat.st_uid), line(stat.st_gid))?)
+            let lines = |own| idmap::for_mount(own, owner, first, mount.ids);
+            Some(idmap::mapping_only(thread, &lines(stat.st_uid), &lines(stat.st_gid))?)
         }
         None => None,
     };
