@@ -105,6 +105,11 @@ impl Engine {
         self.drivers.iter().map(|driver| driver.report()).collect()
     }
 
+    /// Removes a folder that sandboxes could write to, whoever inside owns what is in it.
+    pub fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
+        self.driver(Isolation::Container).map_or(Ok(()), |driver| driver.remove_folder(folder))
+    }
+
     /// Removes what earlier runs left behind; returns how many things that were.
     pub fn collect(&self) -> Result<usize, DriverError> {
         self.drivers.iter().map(|driver| driver.collect()).sum()
@@ -177,8 +182,13 @@ impl Engine {
             EngineError::Driver(DriverError::Failed { step: "take a snapshot".into(), detail: error.to_string() })
         })?;
         let report = sandbox.machine().snapshot(target).await?;
-        let image = store.commit_snapshot(staging, name, sandbox.image(), config, report.bytes)?;
-        Ok((image, report))
+        let (store, name, base) = (store.clone(), name.map(str::to_owned), sandbox.image().clone());
+        // Usually a rename; now and then a copy of many layers.
+        let keep = move || store.commit_snapshot(staging, name.as_deref(), &base, config, report.bytes);
+        let kept = tokio::task::spawn_blocking(keep)
+            .await
+            .map_err(|error| DriverError::Failed { step: "keep a snapshot".into(), detail: error.to_string() })?;
+        Ok((kept?, report))
     }
 
     /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
