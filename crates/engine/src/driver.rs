@@ -209,6 +209,8 @@ pub struct Usage {
     pub files_used: u64,
     /// Files it may make.
     pub files_total: u64,
+    /// Bytes of memory that hold copies of files on disks.
+    pub cache: u64,
 }
 
 /// A finished snapshot.

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::activity::Activity;
 use super::error::LifeError;
+use super::history::{self, History};
 use super::live::{Live, Reached};
 use super::record::{Record, State};
 use super::snapshot::Snapshot;
@@ -45,6 +46,7 @@ pub(super) struct Slot {
     pub(super) saving: tokio::sync::Mutex<()>,
     /// How often it was woken: what was saved before is out of date.
     pub(super) wakes: AtomicU64,
+    history: Mutex<History>,
 }
 
 /// What a key may have at once.
@@ -101,6 +103,7 @@ impl Sandboxes {
         let sandboxes = Self(Arc::new(inner));
         sandboxes.find_again(adoption).await?;
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
+        tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
         Ok(sandboxes)
     }
 
@@ -246,11 +249,16 @@ impl Slot {
             changing: tokio::sync::Mutex::default(),
             saving: tokio::sync::Mutex::default(),
             wakes: AtomicU64::new(0),
+            history: Mutex::default(),
         }
     }
 
     fn lock_record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn record(&self) -> Record {
