@@ -92,8 +92,11 @@ async fn create(
     let origin = app.templates().resolve(&access.owner, asked.template_id.as_deref().unwrap_or_default())?;
     let env = variables(asked.env_vars.unwrap_or_default())?;
     let network = network::kept(asked.allow_internet_access, asked.network)?;
+    // An image's wish to be root is not enough to be; a template's is that of whoever made it.
+    let image = origin.template.as_ref().and_then(|_| app.sandboxes().engine().resolve(&origin.image).ok());
+    let user = image.and_then(|image| image.config.user).filter(|user| user == "root");
     let request = NewSandbox {
-        spec: Spec { image: origin.image, limits: origin.resources.limits(), env, ..Spec::default() },
+        spec: Spec { image: origin.image, limits: origin.resources.limits(), env, user, ..Spec::default() },
         template: Some(origin.id),
         metadata: asked.metadata.unwrap_or_default(),
         timeout: Some(timeout),
