@@ -19,6 +19,8 @@ pub struct Config {
     pub domain: Option<String>,
     /// How clients reach this server, e.g. `http://127.0.0.1:7070`.
     pub url: String,
+    /// Whether ports of sandboxes are open to everybody who knows their address, unless a sandbox says otherwise.
+    pub public_previews: bool,
 }
 
 /// What all front ends share; clones are cheap.

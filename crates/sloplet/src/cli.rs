@@ -353,6 +353,10 @@ pub struct Serve {
     #[arg(long)]
     pub domain: Option<String>,
 
+    /// Open ports of sandboxes to everybody who knows their address, as E2B does, unless a sandbox says otherwise.
+    #[arg(long)]
+    pub public_previews: bool,
+
     /// Keep machines ready: IMAGE=NUMBER, of the usual size. Can be repeated.
     #[arg(long, value_name = "IMAGE=NUMBER", value_parser = parse_warm)]
     pub warm: Vec<(String, usize)>,

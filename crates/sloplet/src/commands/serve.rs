@@ -69,11 +69,16 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         Wanted { spec, count: *count }
     });
     let sandboxes = Sandboxes::open(engine.clone(), &store, &places.data, warm.collect()).await?;
-    let config = Config { data: places.data.clone(), domain: options.domain.clone(), url: url.clone() };
+    let config = Config {
+        data: places.data.clone(),
+        domain: options.domain.clone(),
+        url: url.clone(),
+        public_previews: options.public_previews,
+    };
     let app = App::new(config, sandboxes.clone(), store)?;
     if app.keys().list()?.is_empty() {
         let (_, secret) = app.keys().create("first", Scope::Admin, Quota::default(), Some(LOCAL))?;
-        introduce(&secret, &url);
+        introduce(&secret, &url, options.domain.as_deref());
     }
     let unix = bind_socket(&places.run.join(SOCKET))?;
     tracing::info!(%url, data = %places.data.display(), "serving");
@@ -91,10 +96,13 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
 }
 
 /// Tells the secret of the first key: it is not kept, so never again.
-fn introduce(secret: &str, url: &str) {
+fn introduce(secret: &str, url: &str, domain: Option<&str>) {
     say!("API key (shown this once): {secret}");
     say!();
-    say!("  export E2B_API_KEY={secret} E2B_API_URL={url} E2B_SANDBOX_URL={url}");
+    match domain.filter(|_| url.starts_with("https")) {
+        Some(domain) => say!("  export E2B_API_KEY={secret} E2B_DOMAIN={domain}"),
+        None => say!("  export E2B_API_KEY={secret} E2B_API_URL={url} E2B_SANDBOX_URL={url}"),
+    }
     say!("  python -c \"from e2b import Sandbox; print(Sandbox.create().commands.run('echo hi').stdout)\"");
     say!();
 }
