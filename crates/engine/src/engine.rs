@@ -10,6 +10,7 @@ use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Spec};
+use tracing::Instrument as _;
 
 use crate::driver::{Adopted, Adoption, Driver, DriverError, Machine, SnapshotReport};
 use crate::places::Places;
@@ -137,12 +138,17 @@ impl Engine {
         if id.is_empty() || id.len() > MAX_ID || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(EngineError::BadId(id.escape_debug().take(100).collect()));
         }
-        let (driver, unenforced) = self.check(&mut spec)?;
-        // Not before the check: those folders are protected from everybody else.
-        spec.mounts.extend(volumes);
-        let lease = image.lease()?;
-        let machine = driver.create_lasting(&id, &spec, &image).await?;
-        Self::greet(id, spec, image, lease, machine, unenforced).await
+        let span =
+            tracing::debug_span!("create", sandbox.id = id, sandbox.image = image.name, error = tracing::field::Empty);
+        let making = async {
+            let (driver, unenforced) = self.check(&mut spec)?;
+            // Not before the check: those folders are protected from everybody else.
+            spec.mounts.extend(volumes);
+            let lease = image.lease()?;
+            let machine = driver.create_lasting(&id, &spec, &image).await?;
+            Self::greet(id, spec, image, lease, machine, unenforced).await
+        };
+        told(span, making).await
     }
 
     /// Takes over the lasting sandboxes of an engine that is gone. Each becomes a [`Sandbox`] again with
@@ -176,12 +182,28 @@ impl Engine {
         name: Option<&str>,
         config: ImageConfig,
     ) -> Result<(Image, SnapshotReport), EngineError> {
+        let span = tracing::debug_span!(
+            "snapshot",
+            sandbox.id = sandbox.id(),
+            bytes = tracing::field::Empty,
+            error = tracing::field::Empty,
+        );
+        told(span, self.take_snapshot(sandbox, name, config)).await
+    }
+
+    async fn take_snapshot(
+        &self,
+        sandbox: &Sandbox,
+        name: Option<&str>,
+        config: ImageConfig,
+    ) -> Result<(Image, SnapshotReport), EngineError> {
         let store = self.images()?;
         let staging = store.snapshot_staging()?;
         let target = staging.dir().map_err(|error| {
             EngineError::Driver(DriverError::Failed { step: "take a snapshot".into(), detail: error.to_string() })
         })?;
         let report = sandbox.machine().snapshot(target).await?;
+        tracing::Span::current().record("bytes", report.bytes);
         let (store, name, base) = (store.clone(), name.map(str::to_owned), sandbox.image().clone());
         // Usually a rename; now and then a copy of many layers.
         let keep = move || store.commit_snapshot(staging, name.as_deref(), &base, config, report.bytes);
@@ -315,4 +337,15 @@ fn random_bytes<const N: usize>() -> [u8; N] {
     // Fails only before the pool is ready, long before a user can start a program.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     bytes
+}
+/// Does something within a span, which tells why if it fails.
+pub(crate) async fn told<T, E: std::fmt::Display>(
+    span: tracing::Span,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let done = work.instrument(span.clone()).await;
+    if let Err(error) = &done {
+        span.record("error", tracing::field::display(error));
+    }
+    done
 }

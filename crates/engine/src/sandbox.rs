@@ -9,6 +9,7 @@ use sloplet_policy::{Capability, Spec};
 use sloplet_wire::{Exec, TerminalSize};
 
 use crate::driver::{DriverError, End, Machine};
+use crate::engine::told;
 
 /// The search path inside, unless the image or the caller gives another.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -135,7 +136,18 @@ impl Sandbox {
             background: command.background,
             tag: command.tag,
         };
-        self.agent.exec(exec).await
+        // Not the arguments: they may hold secrets.
+        let program = exec.argv.first().map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default();
+        let span = tracing::debug_span!(
+            "exec",
+            sandbox.id = self.id,
+            process.executable.path = program,
+            process.pid = tracing::field::Empty,
+            error = tracing::field::Empty,
+        );
+        let process = told(span.clone(), self.agent.exec(exec)).await?;
+        span.record("process.pid", process.pid);
+        Ok(process)
     }
 
     /// Freezes or thaws all its processes.

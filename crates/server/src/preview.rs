@@ -190,7 +190,9 @@ async fn forward(
 ) -> Response {
     let port = inside.port;
     let bad_gateway = |message: String| ApiError::new(StatusCode::BAD_GATEWAY, message).into_response();
-    let (mut sender, driver) = match http1::handshake(TokioIo::new(connection)).await {
+    // As clients have always written headers: some servers know no other way.
+    let shake = http1::Builder::new().title_case_headers(true).handshake(TokioIo::new(connection));
+    let (mut sender, driver) = match shake.await {
         Ok(both) => both,
         Err(error) => return bad_gateway(format!("port {port}: {error}")),
     };

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_store::{Collection, Store};
 use tokio::sync::Notify;
+use tracing::Instrument as _;
 
 use super::activity::Activity;
 use super::error::LifeError;
@@ -233,7 +234,7 @@ impl Sandboxes {
         &self,
         change: impl Future<Output = Result<T, LifeError>> + Send + 'static,
     ) -> Result<T, LifeError> {
-        match tokio::spawn(change).await {
+        match tokio::spawn(change.in_current_span()).await {
             Ok(result) => result,
             Err(_) => Err(LifeError::Conflict("the server is ending".into())),
         }

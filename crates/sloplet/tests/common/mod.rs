@@ -159,6 +159,8 @@ pub struct Sloplet {
     pub data: PathBuf,
     /// `SLOPLET_RUN`.
     pub run_dir: PathBuf,
+    /// More variables of its environment.
+    pub more: Vec<(String, String)>,
     group: &'static str,
     place: Arc<Place>,
 }
@@ -166,7 +168,15 @@ pub struct Sloplet {
 impl Sloplet {
     fn new(place: &Arc<Place>, name: &'static str, account: Option<Account>, group: &'static str) -> Self {
         let own = place.dir.join(name);
-        Self { name, account, data: own.join("data"), run_dir: own.join("run"), group, place: place.clone() }
+        Self {
+            name,
+            account,
+            data: own.join("data"),
+            run_dir: own.join("run"),
+            more: Vec::new(),
+            group,
+            place: place.clone(),
+        }
     }
 
     /// `sloplet run <options> -- <command>`, to its end.
@@ -218,6 +228,7 @@ impl Sloplet {
         command.args(["-c", &script, "sh"]).args(words).current_dir("/").env_clear();
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", home);
         command.env("SLOPLET_DATA", &self.data).env("SLOPLET_RUN", &self.run_dir).env("RUST_BACKTRACE", "0");
+        command.envs(self.more.iter().cloned());
         Invocation::new(command, words.join(" "))
     }
 

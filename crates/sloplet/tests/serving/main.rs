@@ -2,6 +2,7 @@
 //!
 //! - [`crash`]: kill -9 at any moment.
 //! - [`previews`]: ports of sandboxes.
+//! - [`traces`]: what a collector is told.
 //! - [`time`]: lifetimes, with and without a server.
 //! - [`clients`]: E2B's own packages, unmodified. [`domain`]: the same by the names of a domain, over TLS.
 
@@ -15,3 +16,4 @@ mod crash;
 mod domain;
 mod previews;
 mod time;
+mod traces;
