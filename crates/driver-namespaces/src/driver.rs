@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use sloplet_engine::driver::Unsupported;
 use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending};
 use sloplet_image::Image;
 use sloplet_policy::{DriverReport, Feature, Isolation, Limits, Spec};
@@ -188,6 +189,14 @@ impl Driver for Namespaces {
 
     fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
         Box::pin(async move { if self.lasting { self.take_over().await } else { Ok(Adoption::default()) } })
+    }
+
+    fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), DriverError> {
+        if !rustix::process::geteuid().is_root() {
+            let why = "bound the size of a volume: only root can mount a disk of its own for it";
+            return Err(DriverError::Unsupported(Unsupported(why)));
+        }
+        disk::make_volume(file, bytes)
     }
 
     fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {

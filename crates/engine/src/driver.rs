@@ -66,6 +66,12 @@ pub trait Driver: Send + Sync {
         Box::pin(async { Ok(Adoption::default()) })
     }
 
+    /// Makes a file that holds an empty disk of so many bytes, for a volume that is not to grow beyond that.
+    fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), DriverError> {
+        let _ = (file, bytes);
+        Err(DriverError::Unsupported(Unsupported("bound the size of a volume")))
+    }
+
     /// Removes a folder that its sandboxes could write to, whoever inside owns what is in it.
     fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
         let failed = |error: std::io::Error| DriverError::Failed {

@@ -106,6 +106,11 @@ impl Engine {
         self.drivers.iter().map(|driver| driver.report()).collect()
     }
 
+    /// Makes a file that holds an empty disk, for a volume.
+    pub fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), EngineError> {
+        Ok(self.driver(Isolation::Container)?.make_disk(file, bytes)?)
+    }
+
     /// Removes a folder that sandboxes could write to, whoever inside owns what is in it.
     pub fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
         self.driver(Isolation::Container).map_or(Ok(()), |driver| driver.remove_folder(folder))

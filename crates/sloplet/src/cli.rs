@@ -546,10 +546,15 @@ pub enum Snapshots {
 #[derive(Debug, Subcommand)]
 pub enum Volume {
     /// Make an empty volume.
-    #[command(after_help = "Example:\n  sloplet volume create data && sloplet create --volume data:/data")]
+    #[command(
+        after_help = "Examples:\n  sloplet volume create data && sloplet create --volume data:/data\n  sloplet volume create small --size 1GiB"
+    )]
     Create {
         /// Its name.
         name: String,
+        /// How large it can become; takes a server that is root [default: as large as the host's disk]
+        #[arg(long)]
+        size: Option<String>,
         /// As JSON.
         #[arg(long)]
         json: bool,

@@ -15,7 +15,7 @@ use super::history::{self, History};
 use super::live::{Live, Reached};
 use super::record::{Record, State};
 use super::snapshot::Snapshot;
-use super::volume::Volumes;
+use super::volume::{Volume, Volumes};
 use super::warm::{Wanted, Warm};
 use crate::Engine;
 use crate::driver::Usage;
@@ -185,6 +185,19 @@ impl Sandboxes {
             }
         }
         all
+    }
+
+    /// Makes an empty volume. With a size it is a disk of its own, where this host can make one.
+    pub fn create_volume(&self, owner: &str, name: &str, size: Option<u64>) -> Result<Volume, LifeError> {
+        let volume = self.0.volumes.begin(owner, name, size)?;
+        if let Some(bytes) = size
+            && let Err(error) = self.0.engine.make_disk(&self.0.volumes.source_of(&volume), bytes)
+        {
+            self.0.engine.remove_folder(&self.0.volumes.home_of(&volume))?;
+            self.0.volumes.forget(&volume)?;
+            return Err(error.into());
+        }
+        Ok(volume)
     }
 
     /// Forgets a volume and removes its content. `Conflict` while a sandbox has it.

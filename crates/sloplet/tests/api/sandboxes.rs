@@ -224,6 +224,56 @@ fn root_inside_and_the_user_share_a_volume() {
 }
 
 #[test]
+fn a_volume_can_be_bounded_and_says_where_it_cannot() {
+    let host = Host::alone();
+    let leaks = host.leaks();
+    let server = Server::start(&host.root());
+    let made = server.ask("POST", "/volumes", Some(json!({"name": "small", "size": "32MiB"}))).expect(201).json();
+    assert_eq!(made["size"], "32MiB");
+    for bad in ["1MiB", "many"] {
+        server.ask("POST", "/volumes", Some(json!({"name": "other", "size": bad}))).expect_refusal(400);
+    }
+    let run = |name: &str, user: &str, command: &str| {
+        let body = json!({"command": command, "user": user});
+        let done = server.ask("POST", &format!("/sandboxes/{name}/exec"), Some(body)).expect(200).json();
+        (
+            done["exit_code"].as_i64(),
+            format!("{}{}", done["stdout"].as_str().unwrap(), done["stderr"].as_str().unwrap()),
+        )
+    };
+    create(&server, json!({"name": "one", "volumes": [{"volume": "small", "path": "/data"}]}));
+    assert_eq!(run("one", "user", "ls -A /data; echo kept > /data/file"), (Some(0), String::new()));
+    assert_eq!(run("one", "root", "echo of root > /data/root"), (Some(0), String::new()));
+    let full = run("one", "user", "head -c 64M /dev/zero > /data/large; stat -c %s /data/large");
+    assert!(full.1.contains("No space left on device"), "{full:?}");
+    assert!(full.1.lines().next().unwrap().parse::<u64>().unwrap() < 32 << 20, "{full:?}");
+    let set = run("one", "user", "rm /data/large && chmod 4755 /data/file || echo refused");
+    assert!(set.1.starts_with("refused\n"), "{set:?}");
+    server.ask("DELETE", "/sandboxes/one", None).expect(204);
+    // At once by another: nothing of what was written is lost. Then by many.
+    create(&server, json!({"name": "two", "volumes": [{"volume": "small", "path": "/data"}]}));
+    let look = "cat /data/file /data/root; stat -c %U /data/root";
+    assert_eq!(run("two", "user", look), (Some(0), "kept\nof root\nroot\n".into()));
+    server.ask("DELETE", "/sandboxes/two", None).expect(204);
+    for name in ["three", "four"] {
+        create(&server, json!({"name": name, "volumes": [{"volume": "small", "path": "/data", "read_only": true}]}));
+    }
+    for name in ["three", "four"] {
+        assert_eq!(run(name, "user", look).1, "kept\nof root\nroot\n");
+        assert_ne!(run(name, "root", "touch /data/new").0, Some(0));
+        server.ask("DELETE", &format!("/sandboxes/{name}"), None).expect(204);
+    }
+    server.ask("DELETE", "/volumes/small", None).expect(204);
+    server.end();
+    leaks.assert_none_new_after_a_server();
+    let server = Server::start(&host.user());
+    let refused = server.ask("POST", "/volumes", Some(json!({"name": "small", "size": "32MiB"}))).expect_refusal(501);
+    assert!(refused.contains("root"), "{refused}");
+    assert_eq!(server.ask("GET", "/volumes", None).expect(200).json(), json!([]));
+    server.end();
+}
+
+#[test]
 fn nothing_is_left_when_a_server_ends_with_its_sandboxes() {
     let host = Host::alone();
     for sloplet in [host.root(), host.user()] {
