@@ -88,7 +88,7 @@ pub fn make_volume(path: &Path, bytes: u64) -> Result<(), DriverError> {
     let file = file.map_err(|error| failed(step, error))?;
     ftruncate(&file, bytes).map_err(|error| failed(step, error))?;
     let mkfs = find_mkfs().ok_or_else(|| failed(step, "mkfs.ext4 is missing: apt-get install e2fsprogs"))?;
-    let options = ["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0"];
+    let options = ["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"];
     let made = Command::new(&mkfs).args(options).arg(path).stdin(Stdio::null()).output();
     let made = made.map_err(|error| failed("start mkfs.ext4", error))?;
     if !made.status.success() {

@@ -273,6 +273,39 @@ fn a_volume_can_be_bounded_and_says_where_it_cannot() {
     server.end();
 }
 
+/// An image other than `host`, with a root inside: for an ordinary user, that is a subordinate id.
+#[test]
+fn an_image_with_users_of_its_own_is_saved_forked_and_stopped() {
+    let host = Host::shared();
+    let image = common::small_image(&host, &["sh", "cat", "stat", "mkdir", "rm"]);
+    for sloplet in [host.root(), host.user()] {
+        sloplet.invoke(&["image", "import", image.to_str().unwrap(), "--name", "small"]).finish().expect_code(0);
+        let server = Server::start(&sloplet);
+        let run = |name: &str, user: &str, command: &str| {
+            let body = json!({"command": ["/bin/sh", "-c", command], "user": user});
+            let done = server.ask("POST", &format!("/sandboxes/{name}/exec"), Some(body)).expect(200).json();
+            assert_eq!(done["exit_code"], 0, "{}: {done}", sloplet.name);
+            done["stdout"].as_str().unwrap().to_owned()
+        };
+        create(&server, json!({"name": "my", "image": "small"}));
+        run("my", "root", "echo root > /root/file; mkdir /opt; echo x > /opt/x; rm /etc/image");
+        run("my", "user", "echo user > /home/user/file");
+        let look = "cat /root/file /home/user/file /opt/x; cat /etc/image 2>/dev/null || echo gone";
+        let expected = "root\nuser\nx\ngone\n";
+        assert_eq!(run("my", "root", look), expected);
+        server.ask("POST", "/sandboxes/my/snapshot", Some(json!({"name": "saved"}))).expect(201);
+        create(&server, json!({"name": "two", "image": "saved"}));
+        assert_eq!(run("two", "root", look), expected, "{}", sloplet.name);
+        let forked = server.ask("POST", "/sandboxes/two/fork", Some(json!({"name": "three"}))).expect(201).json();
+        assert_eq!(forked["failures"], json!([]), "{forked}");
+        assert_eq!(run("three", "root", look), expected, "{}", sloplet.name);
+        server.ask("POST", "/sandboxes/three/stop", None).expect(200);
+        server.ask("POST", "/sandboxes/three/resume", None).expect(200);
+        assert_eq!(run("three", "root", look), expected, "{}", sloplet.name);
+        server.end();
+    }
+}
+
 #[test]
 fn nothing_is_left_when_a_server_ends_with_its_sandboxes() {
     let host = Host::alone();

@@ -97,6 +97,17 @@ impl Group {
         Ok(())
     }
 
+    /// Version 1: has the child join the freezer by itself, too. For a spawner whose sandboxes have other user ids than it has,
+    /// without being root: it may not move their processes later.
+    pub fn join_freezer_early(&mut self) -> Result<(), Problem> {
+        if let Version::One { tasks, freezer: Some(dir), .. } = &mut self.version {
+            fs::create_dir(&*dir).during("make a cgroup")?;
+            self.dirs.push((Controller::Freezer, dir.clone()));
+            tasks.push(open_tasks(dir)?);
+        }
+        Ok(())
+    }
+
     /// Version 2: where to fork the child into.
     pub fn fork_into(&self) -> Option<BorrowedFd<'_>> {
         match &self.version {
