@@ -64,8 +64,8 @@ pub async fn metrics(
 ) -> Result<Json<Vec<Sample>>, ApiError> {
     let record = find(&app, &access, &id)?;
     let (from, to) = (when.from_ms.unwrap_or(0), when.to_ms.unwrap_or(u64::MAX));
-    if from > to {
-        return Err(ApiError::bad_request("from_ms must not be after to_ms"));
+    if from > to || when.from_ms.into_iter().chain(when.to_ms).any(|ms| i64::try_from(ms).is_err()) {
+        return Err(ApiError::bad_request("from_ms must not be after to_ms, and both must be times"));
     }
     let samples = app.sandboxes().history(&access.owner, &record.id, from, to)?;
     Ok(Json(samples.into_iter().map(Sample::from).collect()))

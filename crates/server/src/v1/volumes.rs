@@ -43,7 +43,7 @@ pub struct NewVolume {
     name: String,
     /// How large it can become; then it is a disk of its own, which only a server that is root can make. Nothing but the host's
     /// disk ends it if left out.
-    #[schema(example = "1GiB", pattern = "^[1-9][0-9]{0,3}(MiB|GiB)$")]
+    #[schema(example = "1GiB", pattern = "^([1-9][0-9]{2,3}MiB|[1-9][0-9]{0,2}GiB)$")]
     size: Option<String>,
 }
 
