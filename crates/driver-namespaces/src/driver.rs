@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use sloplet_engine::driver::Unsupported;
 use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, Wanted};
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
 use sloplet_spawner::handle::{Spawner, Survivor};
 use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
 use sloplet_spawner::protocol::{Privilege, Problem, Setup, Standing, Walls};
+use sloplet_spawner::remover;
 use tokio::net::UnixStream;
 
 use crate::machine::{self, Namespaced};
@@ -177,6 +179,28 @@ impl Driver for Namespaces {
 
     fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
         Box::pin(async move { if self.lasting { self.take_over().await } else { Ok(Adoption::default()) } })
+    }
+
+    fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), DriverError> {
+        if !rustix::process::geteuid().is_root() {
+            let why = "bound the size of a volume: only root can mount a disk of its own for it";
+            return Err(DriverError::Unsupported(Unsupported(why)));
+        }
+        disk::make_volume(file, bytes)
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
+        let error = match std::fs::remove_dir_all(folder) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => error,
+        };
+        match privilege_for(false) {
+            Privilege::SubordinateIds { first_uid, first_gid } => {
+                remover::remove_with(self.launcher.program(), first_uid, first_gid, folder).map_err(problem)
+            }
+            _ => Err(failed(&format!("remove {}", folder.display()), error)),
+        }
     }
 
     fn collect(&self) -> Result<usize, DriverError> {

@@ -110,6 +110,7 @@ impl Machine for Namespaced {
                 disk_total: used.disk_total,
                 files_used: used.files_used,
                 files_total: used.files_total,
+                cache: used.cache.unwrap_or(0),
             })
         })
     }

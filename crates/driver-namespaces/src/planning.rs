@@ -7,6 +7,7 @@ use sloplet_engine::{DriverError, Wanted, driver as engine};
 use sloplet_image::Image;
 use sloplet_policy::Spec;
 use sloplet_policy::addresses::RESOLVER_V4;
+use sloplet_policy::bind::VOLUME_IDS;
 use sloplet_spawner::plan::{Bounds, Container, Mount, Place, Plan, PutFile, Wall, When};
 use sloplet_spawner::protocol::Privilege;
 
@@ -37,7 +38,12 @@ pub fn plan(wanted: Wanted<'_>, disk_on_file: bool, lasting: bool) -> Result<Pla
         mounts: spec
             .mounts
             .iter()
-            .map(|bind| Mount { from: bytes(&bind.from), to: bytes(&bind.to), writable: bind.writable })
+            .map(|bind| Mount {
+                from: bytes(&bind.from),
+                to: bytes(&bind.to),
+                writable: bind.writable,
+                ids: bind.volume.then_some(VOLUME_IDS),
+            })
             .collect(),
         disk: limits.disk.0,
         inodes: limits.inodes(),

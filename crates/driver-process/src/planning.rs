@@ -37,7 +37,7 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         mounts: spec
             .mounts
             .iter()
-            .map(|bind| Mount { from: bytes(&bind.from), to: bytes(&bind.to), writable: bind.writable })
+            .map(|bind| Mount { from: bytes(&bind.from), to: bytes(&bind.to), writable: bind.writable, ids: None })
             .collect(),
         file_size: limits.disk.0,
     };
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_mount_keeps_its_path() {
-        let mount = |from: &str, to: &str| Bind { from: from.into(), to: to.into(), writable: true };
+        let mount = |from: &str, to: &str| Bind { from: from.into(), to: to.into(), writable: true, volume: false };
         let with = |bind| plan(&Spec { mounts: vec![bind], ..Spec::default() }, Path::new("/x"));
         let error = with(mount("/srv/a", "/workspace")).unwrap_err().to_string();
         assert!(error.contains("mount /srv/a:/srv/a"), "{error}");

@@ -4,6 +4,7 @@
 //! and ports are the agent's business, the same behind every wall.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -58,6 +59,21 @@ pub trait Driver: Send + Sync {
     /// Takes over the lasting machines of an engine that is gone. Whoever still talks to them is cut off.
     fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
         Box::pin(async { Ok(Adoption::default()) })
+    }
+
+    /// Makes a file that holds an empty disk of so many bytes, for a volume that is not to grow beyond that.
+    fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), DriverError> {
+        let _ = (file, bytes);
+        Err(DriverError::Unsupported(Unsupported("bound the size of a volume")))
+    }
+
+    /// Removes a folder that its sandboxes could write to, whoever inside owns what is in it.
+    fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
+        let failed = |error: std::io::Error| DriverError::Failed {
+            step: format!("remove {}", folder.display()),
+            detail: error.to_string(),
+        };
+        std::fs::remove_dir_all(folder).map_err(failed)
     }
 
     /// Removes what earlier runs left behind; returns how many things that were.
@@ -279,6 +295,8 @@ pub struct Usage {
     pub files_used: u64,
     /// Files it may make.
     pub files_total: u64,
+    /// Bytes of memory that hold copies of files on disks.
+    pub cache: u64,
 }
 
 /// A finished snapshot.

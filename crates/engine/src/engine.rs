@@ -13,6 +13,7 @@ use sloplet_ledger::{Event, Ledger, LedgerError};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Spec};
+use tracing::Instrument as _;
 
 use crate::driver::{Adopted, Adoption, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted};
 use crate::journal::Journal;
@@ -131,6 +132,16 @@ impl Engine {
         reports.collect()
     }
 
+    /// Makes a file that holds an empty disk, for a volume.
+    pub fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), EngineError> {
+        Ok(self.driver(Isolation::Container)?.make_disk(file, bytes)?)
+    }
+
+    /// Removes a folder that sandboxes could write to, whoever inside owns what is in it.
+    pub fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
+        self.driver(Isolation::Container).map_or(Ok(()), |driver| driver.remove_folder(folder))
+    }
+
     /// Removes what earlier runs left behind; returns how many things that were.
     pub fn collect(&self) -> Result<usize, DriverError> {
         self.drivers.iter().map(|driver| driver.collect()).sum()
@@ -180,13 +191,18 @@ impl Engine {
         if id.is_empty() || id.len() > MAX_ID || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(EngineError::BadId(id.escape_debug().take(100).collect()));
         }
-        let extras = patron.extras(&spec)?;
-        let (driver, unenforced) = self.check(&mut spec, &extras)?;
-        // Not before the check: those folders are protected from everybody else.
-        spec.mounts.extend(volumes);
-        let lease = image.lease()?;
-        let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras)).await?;
-        self.greet(id, spec, image, lease, machine, unenforced, patron).await
+        let span =
+            tracing::debug_span!("create", sandbox.id = id, sandbox.image = image.name, error = tracing::field::Empty);
+        let making = async {
+            let extras = patron.extras(&spec)?;
+            let (driver, unenforced) = self.check(&mut spec, &extras)?;
+            // Not before the check: those folders are protected from everybody else.
+            spec.mounts.extend(volumes);
+            let lease = image.lease()?;
+            let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras)).await?;
+            self.greet(id, spec, image, lease, machine, unenforced, patron).await
+        };
+        told(span, making).await
     }
 
     /// Whether a sandbox like this can have a way out on this host.
@@ -287,14 +303,35 @@ impl Engine {
         name: Option<&str>,
         config: ImageConfig,
     ) -> Result<(Image, SnapshotReport), EngineError> {
+        let span = tracing::debug_span!(
+            "snapshot",
+            sandbox.id = sandbox.id(),
+            bytes = tracing::field::Empty,
+            error = tracing::field::Empty,
+        );
+        told(span, self.take_snapshot(sandbox, name, config)).await
+    }
+
+    async fn take_snapshot(
+        &self,
+        sandbox: &Sandbox,
+        name: Option<&str>,
+        config: ImageConfig,
+    ) -> Result<(Image, SnapshotReport), EngineError> {
         let store = self.images()?;
         let staging = store.snapshot_staging()?;
         let target = staging.dir().map_err(|error| {
             EngineError::Driver(DriverError::Failed { step: "take a snapshot".into(), detail: error.to_string() })
         })?;
         let report = sandbox.machine().snapshot(target).await?;
-        let image = store.commit_snapshot(staging, name, sandbox.image(), config, report.bytes)?;
-        Ok((image, report))
+        tracing::Span::current().record("bytes", report.bytes);
+        let (store, name, base) = (store.clone(), name.map(str::to_owned), sandbox.image().clone());
+        // Usually a rename; now and then a copy of many layers.
+        let keep = move || store.commit_snapshot(staging, name.as_deref(), &base, config, report.bytes);
+        let kept = tokio::task::spawn_blocking(keep)
+            .await
+            .map_err(|error| DriverError::Failed { step: "keep a snapshot".into(), detail: error.to_string() })?;
+        Ok((kept?, report))
     }
 
     /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
@@ -436,4 +473,15 @@ fn random_bytes<const N: usize>() -> [u8; N] {
     // Fails only before the pool is ready, long before a user can start a program.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     bytes
+}
+/// Does something within a span, which tells why if it fails.
+pub(crate) async fn told<T, E: std::fmt::Display>(
+    span: tracing::Span,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let done = work.instrument(span.clone()).await;
+    if let Err(error) = &done {
+        span.record("error", tracing::field::display(error));
+    }
+    done
 }

@@ -12,6 +12,7 @@ use sloplet_policy::{Capability, Spec};
 use sloplet_wire::{ErrorCode, Exec, Failure, TerminalSize};
 
 use crate::driver::{DriverError, End, Machine};
+use crate::engine::told;
 use crate::journal::{Journal, Watched};
 use crate::outward::Outward;
 
@@ -179,7 +180,17 @@ impl Sandbox {
         };
         let watched = Watched::begin(&self.standing.journal, &exec)
             .map_err(|error| refused(ErrorCode::Io, format!("the command was not started: {error}")))?;
-        let mut process = self.agent.exec(exec).await?;
+        // Not the arguments: they may hold secrets.
+        let program = exec.argv.first().map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default();
+        let span = tracing::debug_span!(
+            "exec",
+            sandbox.id = self.id,
+            process.executable.path = program,
+            process.pid = tracing::field::Empty,
+            error = tracing::field::Empty,
+        );
+        let mut process = told(span.clone(), self.agent.exec(exec)).await?;
+        span.record("process.pid", process.pid);
         process.observe(Box::new(watched));
         Ok(process)
     }

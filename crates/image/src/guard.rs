@@ -40,7 +40,7 @@ pub(crate) fn check_mount_points(layers: &[PathBuf]) -> Result<(), ImageError> {
 }
 
 /// What `path` is in the merged tree, without following links.
-fn merged(layers: &[PathBuf], path: &Path) -> Option<std::fs::FileType> {
+pub(crate) fn merged(layers: &[PathBuf], path: &Path) -> Option<std::fs::FileType> {
     for layer in layers {
         let mut at = layer.clone();
         let mut hides_lower = false;
@@ -69,7 +69,7 @@ fn merged(layers: &[PathBuf], path: &Path) -> Option<std::fs::FileType> {
     None
 }
 
-fn is_opaque(dir: &Path) -> bool {
+pub(crate) fn is_opaque(dir: &Path) -> bool {
     let mut value = [0u8; 8];
     matches!(rustix::fs::lgetxattr(dir, OPAQUE_XATTR, &mut value[..]), Ok(n) if value[..n] == *b"y")
 }

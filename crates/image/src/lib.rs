@@ -48,6 +48,7 @@ mod import;
 mod interpreter;
 mod layer;
 mod limits;
+mod merge;
 mod name;
 mod oci;
 mod pull;

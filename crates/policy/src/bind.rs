@@ -16,7 +16,15 @@ pub struct Bind {
     /// Whether changes inside reach the host.
     #[serde(default)]
     pub writable: bool,
+    /// Whether it is a volume: a folder of sloplet's own, in which everybody inside may own files. Nobody can ask for it by
+    /// a description.
+    #[serde(skip)]
+    pub volume: bool,
 }
+
+/// Where root makes sandboxes, files in a volume that belong to a user inside other than the usual one belong to this id
+/// plus theirs outside: ids that nobody has, just below those of sandboxes.
+pub const VOLUME_IDS: u32 = 0x3FFF_0000;
 
 /// A mount that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +64,7 @@ impl FromStr for Bind {
         if from.is_empty() || to.is_empty() || text.contains('\0') {
             return Err(form());
         }
-        let bind = Self { from: from.into(), to: to.into(), writable };
+        let bind = Self { from: from.into(), to: to.into(), writable, volume: false };
         bind.check()?;
         Ok(bind)
     }

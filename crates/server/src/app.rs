@@ -21,6 +21,8 @@ pub struct Config {
     pub url: String,
     /// Whether sandboxes that are asked for with internet access by E2B's SDKs, which do that unless told otherwise, have it.
     pub internet: bool,
+    /// Whether ports of sandboxes are open to everybody who knows their address, unless a sandbox says otherwise.
+    pub public_previews: bool,
 }
 
 /// What all front ends share; clones are cheap.

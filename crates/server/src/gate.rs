@@ -12,6 +12,7 @@ use axum::{Json, routing};
 use serde_json::json;
 use sloplet_engine::life::{Record, State};
 use tower::ServiceExt;
+use tracing::Instrument as _;
 
 use crate::app::App;
 use crate::auth::{self, OwnUser, same_secret};
@@ -62,10 +63,29 @@ impl Gate {
     pub async fn answer(&self, request: Request<Body>) -> Response {
         let asked = Instant::now();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let response = match whose(&self.app, &request) {
-            Whose::Control => self.control.clone().oneshot(request).await.into_response(),
-            Whose::Sandbox { id, port } => self.for_sandbox(id, port, request).await,
+        // The path alone: a query may hold a signature.
+        let span = tracing::debug_span!(
+            "request",
+            otel.name = method.as_str(),
+            otel.kind = "server",
+            http.request.method = method.as_str(),
+            url.path = path,
+            traceparent = request.headers().get("traceparent").and_then(|value| value.to_str().ok()),
+            http.response.status_code = tracing::field::Empty,
+            sandbox.id = tracing::field::Empty,
+        );
+        let sending = async {
+            match whose(&self.app, &request) {
+                Whose::Control => self.control.clone().oneshot(request).await.into_response(),
+                Whose::Sandbox { id, port } => {
+                    tracing::Span::current().record("sandbox.id", &id);
+                    self.for_sandbox(id, port, request).await
+                }
+            }
         };
+        let response = sending.instrument(span.clone()).await;
+        span.record("http.response.status_code", response.status().as_u16());
+        drop(span);
         self.app.metrics().answered(response.status(), asked.elapsed());
         tracing::debug!(%method, path, status = response.status().as_u16(), us = asked.elapsed().as_micros(), "answered");
         response

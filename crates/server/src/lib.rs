@@ -5,6 +5,7 @@
 //!   one sandbox).
 //! - [`v1`]: our own API, described by an OpenAPI document.
 //! - [`preview`]: HTTP to a port inside a sandbox.
+//! - [`traces`]: spans for OpenTelemetry. [`metrics`]: counters for Prometheus.
 //! - [`auth`]: keys, scopes, quotas. [`listen`]: sockets, TLS, time-outs.
 //!
 //! # Tests
@@ -18,6 +19,7 @@ pub mod gate;
 pub mod listen;
 pub mod metrics;
 pub mod preview;
+pub mod traces;
 pub mod v1;
 
 pub use app::{App, Config};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::http::{HeaderValue, header};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -107,6 +108,16 @@ pub async fn serve(listeners: Listeners, gate: Gate, stop: impl Future<Output = 
     let _ = tokio::time::timeout(FAREWELL, ending.closed()).await;
 }
 
+/// HTTP/2 says in the address what HTTP/1 says in a header; everybody else here looks at the header.
+fn name_host(request: &mut Request<Body>) {
+    if let Some(authority) = request.uri().authority()
+        && !request.headers().contains_key(header::HOST)
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        request.headers_mut().insert(header::HOST, host);
+    }
+}
+
 async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<tokio::net::TcpStream> {
     match listener {
         Some(listener) => listener.accept().await.map(|(stream, _)| stream),
@@ -135,6 +146,7 @@ where
         let gate = gate.clone();
         async move {
             let mut request = request.map(Body::new);
+            name_host(&mut request);
             if own_user {
                 request.extensions_mut().insert(OwnUser);
             }

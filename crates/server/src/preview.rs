@@ -124,22 +124,29 @@ async fn pass(app: &App, record: &Record, port: u16, request: Request<Body>, pre
         let cookie = format!("{LINK}_{port}={shown}; Path={path}; HttpOnly; SameSite=Lax");
         return redirect(&target, Some(&cookie));
     }
-    let public = record.request.network.as_ref().and_then(|rules| rules.get("allowPublicTraffic")?.as_bool());
+    let rules = record.request.network.as_ref();
+    let public = rules.and_then(|rules| rules.get("allowPublicTraffic")?.as_bool());
     let by_cookie = cookie(request.headers(), &format!("{LINK}_{port}"));
-    let allowed = public == Some(true)
+    let allowed = public.unwrap_or(app.config().public_previews)
         || by_cookie.is_some_and(|shown| is_signed(record, port, shown))
         || may_use(app, record, &request);
     if !allowed {
         let message = "this preview is private: send the sandbox's token as X-Access-Token, or open a signed link";
-        return ApiError::unauthorized(message).into_response();
+        return match public {
+            // As E2B says it of one that was made so.
+            Some(false) => ApiError::new(StatusCode::FORBIDDEN, message).into_response(),
+            _ => ApiError::unauthorized(message).into_response(),
+        };
     }
     let reached = match app.sandboxes().reach(&record.id).await {
         Ok(reached) => reached,
         Err(LifeError::NotFound { .. } | LifeError::Paused(_)) => return unreachable_sandbox(&record.id),
         Err(error) => return ApiError::from(error).into_response(),
     };
+    let mask = rules.and_then(|rules| rules.get("maskRequestHost")?.as_str());
+    let host = mask.unwrap_or("localhost:${PORT}").replace("${PORT}", &port.to_string());
     match reached.agent().dial(port).await {
-        Ok(connection) => forward(reached, connection, port, request, prefix).await,
+        Ok(connection) => forward(reached, connection, Inside { port, host }, request, prefix).await,
         Err(error) if error.failure().is_some_and(|failure| failure.code == ErrorCode::Refused) => {
             let message = format!("The sandbox is running but port is not open: nothing listens on {port} inside");
             let body = serde_json::json!({"sandboxId": record.id, "port": port, "message": message, "code": 502});
@@ -166,16 +173,26 @@ fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     all.flat_map(|value| value.split(';')).find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
+/// A server inside.
+struct Inside {
+    port: u16,
+    /// What it is told to be called.
+    host: String,
+}
+
 /// Passes a request on and its answer back, both as they come.
 async fn forward(
     reached: Reached,
     connection: Connection,
-    port: u16,
+    inside: Inside,
     mut request: Request<Body>,
     prefix: &str,
 ) -> Response {
+    let port = inside.port;
     let bad_gateway = |message: String| ApiError::new(StatusCode::BAD_GATEWAY, message).into_response();
-    let (mut sender, driver) = match http1::handshake(TokioIo::new(connection)).await {
+    // As clients have always written headers: some servers know no other way.
+    let shake = http1::Builder::new().title_case_headers(true).handshake(TokioIo::new(connection));
+    let (mut sender, driver) = match shake.await {
         Ok(both) => both,
         Err(error) => return bad_gateway(format!("port {port}: {error}")),
     };
@@ -185,7 +202,7 @@ async fn forward(
         drop(reached);
     });
     let client = hyper::upgrade::on(&mut request);
-    if prepare(&mut request, port, prefix).is_err() {
+    if prepare(&mut request, &inside.host, prefix).is_err() {
         return ApiError::bad_request("not an address").into_response();
     }
     let mut response = match tokio::time::timeout(ANSWER_WITHIN, sender.send_request(request)).await {
@@ -210,7 +227,7 @@ async fn forward(
 }
 
 /// Makes a client's request one to the server inside.
-fn prepare(request: &mut Request<Body>, port: u16, prefix: &str) -> Result<(), axum::http::Error> {
+fn prepare(request: &mut Request<Body>, own_host: &str, prefix: &str) -> Result<(), axum::http::Error> {
     let whole = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     let rest = whole.strip_prefix(prefix).unwrap_or(whole);
     let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
@@ -232,7 +249,7 @@ fn prepare(request: &mut Request<Body>, port: u16, prefix: &str) -> Result<(), a
     if let Some(host) = host {
         headers.insert(HeaderName::from_static("x-forwarded-host"), host);
     }
-    headers.insert(HOST, HeaderValue::from_str(&format!("localhost:{port}"))?);
+    headers.insert(HOST, HeaderValue::from_str(own_host)?);
     Ok(())
 }
 

@@ -431,6 +431,10 @@ pub struct Serve {
     #[arg(long)]
     pub allow_internet: bool,
 
+    /// Open ports of sandboxes to everybody who knows their address, as E2B does, unless a sandbox says otherwise.
+    #[arg(long)]
+    pub public_previews: bool,
+
     /// Keep machines ready: IMAGE=NUMBER, of the usual size. Can be repeated.
     #[arg(long, value_name = "IMAGE=NUMBER", value_parser = parse_warm)]
     pub warm: Vec<(String, usize)>,
@@ -620,10 +624,15 @@ pub enum Snapshots {
 #[derive(Debug, Subcommand)]
 pub enum Volume {
     /// Make an empty volume.
-    #[command(after_help = "Example:\n  sloplet volume create data && sloplet create --volume data:/data")]
+    #[command(
+        after_help = "Examples:\n  sloplet volume create data && sloplet create --volume data:/data\n  sloplet volume create small --size 1GiB"
+    )]
     Create {
         /// Its name.
         name: String,
+        /// How large it can become; takes a server that is root [default: as large as the host's disk]
+        #[arg(long)]
+        size: Option<String>,
         /// As JSON.
         #[arg(long)]
         json: bool,

@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
+use sloplet_spawner::remover;
 use sloplet_spawner::server::{self, Haste};
 
 /// Our own failure, as against the command's.
@@ -43,6 +44,16 @@ fn main() -> ExitCode {
         return match std::io::stdin().as_fd().try_clone_to_owned() {
             Ok(control) => ExitCode::from(server::serve(control, Haste::None) as u8),
             Err(_) => ExitCode::from(FAILURE),
+        };
+    }
+    if first.as_deref().is_some_and(|word| word == remover::SUBCOMMAND) {
+        let words: Vec<_> = std::env::args_os().skip(2).collect();
+        return match remover::run(words.iter().map(|word| word.as_os_str())) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                complain!("{problem}");
+                ExitCode::from(FAILURE)
+            }
         };
     }
     // Starting one sandbox is what most invocations do: its spawner gets going while this process reads its arguments.

@@ -337,6 +337,14 @@ fn sandboxes_are_paused_saved_forked_prolonged_and_removed() {
         assert_eq!(run(&["exec", "f-2", "--", "cat", "/tmp/file"]), "saved\n");
         run(&["snapshot", "rm", "base1"]);
         assert_eq!(run(&["volume", "create", "data"]), "data\n");
+        let sized = server.command(&["volume", "create", "sized", "--size", "16MiB"]);
+        match sloplet.account {
+            None => {
+                assert!(run(&["volume", "ls"]).contains("16MiB"), "{sized}");
+                run(&["volume", "rm", "sized"]);
+            }
+            Some(_) => drop(sized.expect_code(125).expect_said("only root")),
+        }
         run(&["create", "--name", "third", "--volume", "data:/data:ro"]);
         assert!(run(&["volume", "ls"]).contains("data"));
         server.command(&["volume", "rm", "data"]).expect_code(125);

@@ -7,8 +7,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use common::{Account, Host, Sloplet};
 
@@ -30,36 +29,10 @@ fn the_host_image_runs_commands_as_user() {
     leaks.assert_none_new();
 }
 
-/// A small image: a shell and a few programs of the host with their libraries.
-fn make_image(host: &Host) -> PathBuf {
-    let tar = host.dir().join("small.tar");
-    let script = r#"
-        set -eu
-        mkdir -p "$1" && cd "$1"
-        mkdir -p etc home/user tmp proc dev sys bin root
-        chmod 1777 tmp
-        echo small >etc/image
-        printf 'root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n' >etc/passwd
-        printf 'root:x:0:\nuser:x:1000:\n' >etc/group
-        for name in sh id cat touch ls stat chown mkdir; do
-            program=$(readlink -f "$(command -v $name)")
-            cp "$program" bin/$name
-            for library in $(ldd "$program" | grep -o '/[^ ]*'); do
-                mkdir -p ".$(dirname "$library")"
-                cp -Ln "$library" ".$library" || true
-            done
-        done
-        chown 1000:1000 home/user
-        tar -cf "$2" ."#;
-    let made = Command::new("sh").args(["-c", script, "sh"]).arg(host.dir().join("small")).arg(&tar).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-    tar
-}
-
 #[test]
 fn an_imported_image_has_its_own_users() {
     let host = Host::shared();
-    let tar = make_image(&host);
+    let tar = common::small_image(&host, &["sh", "id", "cat", "touch", "ls", "stat", "chown", "mkdir"]);
     let leaks = host.leaks();
     for sloplet in [host.root(), host.user(), host.stranger()] {
         let tar = tar.to_str().unwrap();
@@ -102,7 +75,8 @@ fn with_mount(sloplet: &Sloplet, folder: &Path, mode: &str, options: &[&str], sc
 #[test]
 fn files_in_mounts_belong_to_the_folders_owner() {
     let host = Host::shared();
-    let tar = make_image(&host).display().to_string();
+    let tar =
+        common::small_image(&host, &["sh", "id", "cat", "touch", "ls", "stat", "chown", "mkdir"]).display().to_string();
     let user = Account::of_tests();
     for sloplet in [host.root(), host.user(), host.stranger()] {
         let own = sloplet.account.as_ref().map_or((0, 0), |account| (account.uid, account.gid));

@@ -42,9 +42,13 @@ pub fn for_sandbox(privilege: &Privilege, lease: Option<&Lease>) -> Vec<Line> {
 
 /// Writes the mapping of a process in a new user namespace below this process's.
 pub fn write(pid: i32, lines: &[Line]) -> Result<(), Problem> {
-    let text: String = lines.iter().map(|line| format!("{} {} {}\n", line.inside, line.outside, line.count)).collect();
+    let text = text(lines);
     fs::write(format!("/proc/{pid}/gid_map"), &text).during("map group ids")?;
     fs::write(format!("/proc/{pid}/uid_map"), &text).during("map user ids")
+}
+
+fn text(lines: &[Line]) -> String {
+    lines.iter().map(|line| format!("{} {} {}\n", line.inside, line.outside, line.count)).collect()
 }
 
 /// The user namespace of a process.
@@ -53,15 +57,33 @@ pub fn namespace_of(pid: i32) -> Result<OwnedFd, Problem> {
         .during("open a user namespace")
 }
 
+/// The mapping of a mount whose owner on disk is `own`: that one is `owner` inside, whose ids begin at `first`. With `ids`,
+/// everybody else inside owns files as well, by ids on disk that begin there. The owner's own place among them is
+/// [`USER`]'s, so that every file belongs to somebody inside, whoever the owner is in the next sandbox.
+pub fn for_mount(own: u32, owner: u32, first: u32, ids: Option<u32>) -> Vec<Line> {
+    let line = |inside, id: u32, count| Line { inside, outside: first + id, count };
+    let mut lines = vec![line(own, owner, 1)];
+    let Some(ids) = ids else { return lines };
+    if owner != USER {
+        lines.push(line(ids + owner, USER, 1));
+    }
+    let (low, high) = (owner.min(USER), owner.max(USER));
+    for rest in [0..low, low + 1..high, high + 1..RANGE] {
+        if !rest.is_empty() {
+            lines.push(line(ids + rest.start, rest.start, rest.end - rest.start));
+        }
+    }
+    lines
+}
+
 /// A user namespace that exists only to describe a mapping, for id-mapped mounts.
-pub fn mapping_only(thread: &SingleThreaded, users: Line, groups: Line) -> Result<OwnedFd, Problem> {
+pub fn mapping_only(thread: &SingleThreaded, users: &[Line], groups: &[Line]) -> Result<OwnedFd, Problem> {
     match thread.fork(Namespaces::USER, None).during("make a user namespace")? {
         // Waits to be killed; the namespace lives on in the descriptor.
         Side::Child => loop {
             std::thread::park();
         },
         Side::Parent { pid, pidfd } => {
-            let text = |line: Line| format!("{} {} {}\n", line.inside, line.outside, line.count);
             let mapped = fs::write(format!("/proc/{pid}/gid_map"), text(groups))
                 .and_then(|()| fs::write(format!("/proc/{pid}/uid_map"), text(users)))
                 .during("map the owner of a mount");
@@ -139,4 +161,29 @@ fn explain_refusal(error: std::io::Error) -> Problem {
         );
     }
     problem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_id_inside_has_one_place_in_a_volume_whoever_owns_it() {
+        let disk = |owner: u32| -> HashSet<u32> {
+            let lines = for_mount(0, owner, 1 << 30, Some(1 << 20));
+            let inside: HashSet<u32> = lines.iter().flat_map(|l| l.outside..l.outside + l.count).collect();
+            assert_eq!(inside, ((1 << 30)..(1 << 30) + RANGE).collect());
+            assert!(lines.contains(&Line { inside: 0, outside: (1 << 30) + owner, count: 1 }));
+            let disk: Vec<u32> = lines.iter().flat_map(|l| l.inside..l.inside + l.count).collect();
+            let unique: HashSet<u32> = disk.iter().copied().collect();
+            assert_eq!((disk.len(), unique.len()), (RANGE as usize, RANGE as usize));
+            unique
+        };
+        let usual = disk(USER);
+        for owner in [0, 1, 33, USER - 1, USER + 1, RANGE - 1] {
+            assert_eq!(disk(owner), usual, "{owner}");
+        }
+        assert_eq!(for_mount(5, USER, 100, None), [Line { inside: 5, outside: 100 + USER, count: 1 }]);
+    }
 }

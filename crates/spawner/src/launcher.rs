@@ -41,6 +41,11 @@ impl Launcher {
         *self.forked.lock().unwrap_or_else(PoisonError::into_inner) = Some(forked);
     }
 
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Which build its spawners are.
     pub fn build(&self) -> String {
         crate::build::of(&self.program)

@@ -6,7 +6,7 @@
 //! exec.
 //!
 //! On the engine's side:
-//! - [`launcher`]: starting a spawner. [`handle`]: talking to it.
+//! - [`launcher`]: starting a spawner. [`handle`]: talking to it. [`remover`]: removing what others inside own.
 //! - [`protocol`], [`plan`]: what is said.
 //!
 //! In the spawner:
@@ -44,6 +44,7 @@ pub mod plan;
 pub mod privileges;
 pub mod process;
 pub mod protocol;
+pub mod remover;
 pub mod sandbox;
 pub mod server;
 pub mod stage;

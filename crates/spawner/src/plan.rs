@@ -157,6 +157,9 @@ pub struct Mount {
     /// Whether changes reach the host.
     #[n(2)]
     pub writable: bool,
+    /// Everybody inside may own files in it (a volume): as root, they belong to these ids outside, in order.
+    #[n(3)]
+    pub ids: Option<u32>,
 }
 
 /// A confined process tree on the host's root.

@@ -337,6 +337,9 @@ pub struct Usage {
     /// Files it may make.
     #[n(7)]
     pub files_total: u64,
+    /// Bytes of memory that hold copies of files on disks; spawners of earlier builds do not say.
+    #[n(8)]
+    pub cache: Option<u64>,
 }
 
 /// A finished snapshot.

@@ -187,8 +187,8 @@ impl Sandboxes {
     pub(super) fn binds_of(&self, record: &Record) -> Result<Vec<Bind>, LifeError> {
         let bind = |mount: &VolumeMount| {
             let volume = self.0.volumes.get(&record.owner, &mount.volume)?;
-            let from = self.0.volumes.folder_of(&volume);
-            let bind = Bind { from, to: mount.path.clone().into(), writable: !mount.read_only };
+            let from = self.0.volumes.source_of(&volume);
+            let bind = Bind { from, to: mount.path.clone().into(), writable: !mount.read_only, volume: true };
             bind.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
             Ok(bind)
         };

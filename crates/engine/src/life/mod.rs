@@ -9,6 +9,7 @@ mod again;
 mod changes;
 pub mod clock;
 pub mod error;
+pub mod history;
 pub mod live;
 pub mod making;
 pub mod output;
@@ -24,6 +25,7 @@ pub mod warm;
 
 pub use clock::now_ms;
 pub use error::LifeError;
+pub use history::Sample;
 pub use live::{Live, Reached};
 pub use output::{Chunk, Ended, Next, Reader, Source};
 pub use private::Values;

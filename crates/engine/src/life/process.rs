@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_client::{Agent, ClientError, Process, ProcessEvent};
 use sloplet_wire::{ErrorCode, Exit, Failure, TerminalSize};
+use tracing::Instrument as _;
 
 use super::clock::now_ms;
 use super::output::{Ended, Output, Reader, Source};
@@ -90,7 +91,20 @@ impl Processes {
 
     fn track(&self, tracked: Tracked, process: Process) -> Arc<Tracked> {
         let source = if tracked.terminal { Source::Terminal } else { Source::Stdout };
-        tokio::spawn(pump(process, tracked.output.clone(), source));
+        let span = tracing::debug_span!(
+            "process",
+            process.pid = tracked.pid,
+            process.executable.path = tracked.argv.first().map(String::as_str).unwrap_or_default(),
+            process.exit.code = tracing::field::Empty,
+        );
+        let (output, pumping) = (tracked.output.clone(), pump(process, tracked.output.clone(), source));
+        tokio::spawn(async move {
+            pumping.instrument(span.clone()).await;
+            let exit = output.ended().and_then(|ended| exit_of(&ended)?.code);
+            if let Some(code) = exit {
+                span.record("process.exit.code", code);
+            }
+        });
         let tracked = Arc::new(tracked);
         let mut known = self.lock();
         known.insert(tracked.pid, tracked.clone());

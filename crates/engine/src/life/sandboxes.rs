@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_store::{Collection, Store};
 use tokio::sync::Notify;
+use tracing::Instrument as _;
 
 use super::activity::Activity;
 use super::error::LifeError;
+use super::history::{self, History};
 use super::live::{Live, Reached};
 use super::private::{self, Secrets, Spent};
 use super::record::{Record, State};
 use super::snapshot::Snapshot;
-use super::volume::Volumes;
+use super::volume::{Volume, Volumes};
 use super::warm::{Wanted, Warm};
 use crate::Engine;
 use crate::driver::Usage;
@@ -50,6 +52,7 @@ pub(super) struct Slot {
     pub(super) saving: tokio::sync::Mutex<()>,
     /// How often it was woken: what was saved before is out of date.
     pub(super) wakes: AtomicU64,
+    history: Mutex<History>,
 }
 
 /// What a key may have at once.
@@ -110,6 +113,7 @@ impl Sandboxes {
         let sandboxes = Self(Arc::new(inner));
         sandboxes.find_again(adoption).await?;
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
+        tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
         Ok(sandboxes)
     }
 
@@ -197,6 +201,19 @@ impl Sandboxes {
         all
     }
 
+    /// Makes an empty volume. With a size it is a disk of its own, where this host can make one.
+    pub fn create_volume(&self, owner: &str, name: &str, size: Option<u64>) -> Result<Volume, LifeError> {
+        let volume = self.0.volumes.begin(owner, name, size)?;
+        if let Some(bytes) = size
+            && let Err(error) = self.0.engine.make_disk(&self.0.volumes.source_of(&volume), bytes)
+        {
+            self.0.engine.remove_folder(&self.0.volumes.home_of(&volume))?;
+            self.0.volumes.forget(&volume)?;
+            return Err(error.into());
+        }
+        Ok(volume)
+    }
+
     /// Forgets a volume and removes its content. `Conflict` while a sandbox has it.
     pub fn remove_volume(&self, owner: &str, id: &str) -> Result<(), LifeError> {
         let volume = self.0.volumes.get(owner, id)?;
@@ -206,7 +223,9 @@ impl Sandboxes {
         if let Some(user) = user {
             return Err(LifeError::Conflict(format!("sandbox '{}' has the volume '{}'", user.id, volume.name)));
         }
-        self.0.volumes.remove(&volume)
+        // First the content: if that fails, the volume is still there to be removed.
+        self.0.engine.remove_folder(&self.0.volumes.home_of(&volume))?;
+        self.0.volumes.forget(&volume)
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
@@ -242,7 +261,7 @@ impl Sandboxes {
         &self,
         change: impl Future<Output = Result<T, LifeError>> + Send + 'static,
     ) -> Result<T, LifeError> {
-        match tokio::spawn(change).await {
+        match tokio::spawn(change.in_current_span()).await {
             Ok(result) => result,
             Err(_) => Err(LifeError::Conflict("the server is ending".into())),
         }
@@ -258,11 +277,16 @@ impl Slot {
             changing: tokio::sync::Mutex::default(),
             saving: tokio::sync::Mutex::default(),
             wakes: AtomicU64::new(0),
+            history: Mutex::default(),
         }
     }
 
     fn lock_record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn record(&self) -> Record {

@@ -24,7 +24,13 @@ pub struct Volume {
     pub token: String,
     /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
+    /// Bytes of the disk that it is; without a bound, it is a folder, and ends where the host's disk does.
+    #[serde(default)]
+    pub size: Option<u64>,
 }
+
+/// Sizes that a volume can have.
+const SIZES: std::ops::RangeInclusive<u64> = 16 << 20..=16 << 40;
 
 impl Volume {
     /// Whether this is its id or its name.
@@ -74,12 +80,20 @@ impl Volumes {
         Ok(volumes)
     }
 
-    /// Makes an empty one.
+    /// Makes an empty one, without a bound on what is written to it.
     pub fn create(&self, owner: &str, name: &str) -> Result<Volume, LifeError> {
+        self.begin(owner, name, None)
+    }
+
+    /// Makes the record and the folders of one. A disk is still to be put where [`Self::source_of`] says.
+    pub(super) fn begin(&self, owner: &str, name: &str, size: Option<u64>) -> Result<Volume, LifeError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if name.is_empty() || name.len() > 128 || !name.bytes().all(fits) || name.starts_with('.') {
             let advice = "use up to 128 letters, digits, '-', '_' and '.'";
             return Err(LifeError::Invalid(format!("'{name}' cannot name a volume: {advice}")));
+        }
+        if size.is_some_and(|size| !SIZES.contains(&size)) {
+            return Err(LifeError::Invalid("a volume's size must be between 16MiB and 16TiB".into()));
         }
         let volume = Volume {
             id: new_id(),
@@ -87,6 +101,7 @@ impl Volumes {
             name: name.to_owned(),
             token: new_secret(),
             created_ms: now_ms(),
+            size,
         };
         // First the record: a folder without one is removed at the next start.
         self.records.insert(&volume).map_err(|error| match error {
@@ -121,15 +136,27 @@ impl Volumes {
         Ok(self.records.of(owner)?)
     }
 
-    /// Where its content is on the host. Hostile: it was written by sandboxes.
+    /// What sandboxes mount: its folder, or the file that is its disk.
+    pub(super) fn source_of(&self, volume: &Volume) -> PathBuf {
+        match volume.size {
+            Some(_) => self.home_of(volume).join("disk"),
+            None => self.folder_of(volume),
+        }
+    }
+
+    /// Where its content is on the host, if it is a folder. Hostile: it was written by sandboxes.
     pub fn folder_of(&self, volume: &Volume) -> PathBuf {
         self.folder.join(&volume.id).join("data")
     }
 
-    /// Forgets it and removes its content. The caller made sure that no sandbox has it.
-    pub(super) fn remove(&self, volume: &Volume) -> Result<(), LifeError> {
+    /// The folder that holds its content's.
+    pub(super) fn home_of(&self, volume: &Volume) -> PathBuf {
+        self.folder.join(&volume.id)
+    }
+
+    /// Forgets it. The caller made sure that no sandbox has it, and removed its content.
+    pub(super) fn forget(&self, volume: &Volume) -> Result<(), LifeError> {
         self.records.remove(&volume.id)?;
-        let folder = self.folder.join(&volume.id);
-        fs::remove_dir_all(&folder).map_err(|error| LifeError::Io(format!("cannot remove {}", folder.display()), error))
+        Ok(())
     }
 }

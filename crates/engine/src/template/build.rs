@@ -14,7 +14,7 @@ use super::record::{Build, Level, Reason};
 use super::registry::{BUILDER, Recipe, Running, Source, Templates};
 use super::resolve::Origin;
 use super::step::{Step, absolute, expand};
-use super::{copy, provision};
+use super::{cache, copy, provision};
 use crate::engine::new_id;
 use crate::life::{self, Ended, LifeError, NewSandbox, Next, Quota, Reached, Tracked};
 use crate::sandbox::Command;
@@ -65,6 +65,8 @@ pub(super) async fn run(templates: Templates, build: Build, recipe: Recipe, runn
         recipe: &recipe,
         running: &running,
         sandbox: None,
+        image: String::new(),
+        starts_something: false,
         step: BASE.to_owned(),
         root: "root".to_owned(),
         user: provision::USER.to_owned(),
@@ -109,6 +111,10 @@ struct Work<'a> {
     recipe: &'a Recipe,
     running: &'a Running,
     sandbox: Option<String>,
+    /// What the sandbox started from.
+    image: String,
+    /// Whether that would start something by itself.
+    starts_something: bool,
     step: String,
     /// Who prepares things. Where a sandbox knows one user only, that one.
     root: String,
@@ -123,53 +129,129 @@ struct Work<'a> {
 impl Work<'_> {
     async fn carry_out(&mut self) -> Result<(), String> {
         let _room = self.templates.0.room.acquire().await.map_err(|error| error.to_string())?;
-        self.start_sandbox().await?;
+        let keys = self.begin().await?;
+        let done = self.resume(&keys).await?;
+        let count = self.recipe.steps.len();
         for (index, step) in self.recipe.steps.iter().enumerate() {
             self.step = (index + 1).to_string();
-            self.say(Level::Info, &format!("[{}/{}] {}", index + 1, self.recipe.steps.len(), step.describe()));
+            let said = format!("[{}/{count}] {}", index + 1, step.describe());
+            if index < done {
+                self.say(Level::Info, &format!("CACHED {said}"));
+                self.recall(step);
+                continue;
+            }
+            self.say(Level::Info, &said);
             self.take(step).await?;
+            if cache::is_worth_it(step) {
+                self.keep(&keys[index]).await?;
+            }
         }
         self.step = FINALIZE.to_owned();
         self.try_start().await?;
         self.save().await
     }
 
-    async fn start_sandbox(&mut self) -> Result<(), String> {
+    /// Finds the image to start from, and the keys of what is made from it.
+    async fn begin(&mut self) -> Result<Vec<String>, String> {
         let origin = self.origin().await?;
         let image = self.templates.0.sandboxes.engine().resolve(&origin.image).map_err(text)?;
         self.say(Level::Info, &format!("FROM {}", origin.alias.as_deref().unwrap_or(&origin.id)));
-        let is_template = matches!(self.recipe.source, Source::Template(_));
-        if is_template {
+        if matches!(self.recipe.source, Source::Template(_)) {
             self.user = image.config.user.clone().unwrap_or_else(|| self.user.clone());
             self.workdir = image.config.workdir.clone().unwrap_or_else(|| self.workdir.clone());
         }
         self.env = image.config.env.iter().cloned().collect();
         self.env.entry("PATH".into()).or_insert_with(|| crate::sandbox::PATH.into());
+        let keys = cache::keys(&self.build.owner, &image, self.recipe, &self.templates.0.uploads);
+        self.starts_something = image.config.start.is_some();
+        self.image = origin.image;
+        Ok(keys)
+    }
+
+    /// Starts a sandbox from what an earlier build has made, or else from the beginning. Tells how many steps are done.
+    async fn resume(&mut self, keys: &[String]) -> Result<usize, String> {
+        let usable = &keys[..self.recipe.uncached_from.min(keys.len())];
+        if let Some(last) = self.templates.cached(usable) {
+            let base = std::mem::replace(&mut self.image, cache::image_name(&keys[last]));
+            // It may have been forgotten in this very moment.
+            if self.start_sandbox().await.is_ok() {
+                return Ok(last + 1);
+            }
+            self.image = base;
+        }
+        self.start_sandbox().await?;
+        if self.root == self.user || matches!(self.recipe.source, Source::Template(_)) {
+            return Ok(0);
+        }
+        let ended = self.run(&self.root, "/", &["/bin/sh", "-c", provision::SCRIPT]).await?;
+        expect_success(&ended, "prepare the image: it needs a shell and a user")?;
+        Ok(0)
+    }
+
+    async fn start_sandbox(&mut self) -> Result<(), String> {
         let mut limits = self.build.resources.limits();
         limits.memory = limits.memory.max(LEAST_MEMORY);
         limits.disk = limits.disk.max(sloplet_policy::Limits::default().disk);
         let request = NewSandbox {
-            spec: Spec { image: origin.image, limits, ..Spec::default() },
+            spec: Spec { image: self.image.clone(), limits, ..Spec::default() },
             template: Some(self.build.template.clone()),
             // Ended by the build itself; this is for when there is no server any more.
             timeout: Some(WITHIN + Duration::from_secs(300)),
             // What the image wants started would only be in the way.
-            start: image.config.start.is_some().then(|| "true".into()),
-            ready: image.config.start.is_some().then(|| "true".into()),
+            start: self.starts_something.then(|| "true".into()),
+            ready: self.starts_something.then(|| "true".into()),
             ..NewSandbox::default()
         };
         let record = self.templates.0.sandboxes.create(BUILDER, request, &Quota::default()).await.map_err(text)?;
         self.sandbox = Some(record.id);
-        if self.run(&self.root, "/", &["/bin/sh", "-c", "exit 0"]).await.is_err_and(|why| why.contains(NO_USER)) {
+        let no_root = self.run(&self.root, "/", &["/bin/sh", "-c", "exit 0"]).await;
+        if self.root != self.user && no_root.is_err_and(|why| why.contains(NO_USER)) {
             self.say(Level::Warn, "this host's sandboxes have one user only: nothing can be done as root");
             self.root.clone_from(&self.user);
+        }
+        Ok(())
+    }
+
+    /// Keeps what the steps so far have made for other builds, and goes on on top of that. What they left running ends.
+    async fn keep(&mut self, key: &str) -> Result<(), String> {
+        let Some(sandbox) = self.sandbox.clone() else { return Ok(()) };
+        let sandboxes = &self.templates.0.sandboxes;
+        let image = cache::image_name(key);
+        if let Err(error) = sandboxes.save_as(BUILDER, &sandbox, &image, |_| ()).await {
+            // The build itself can go on without.
+            tracing::warn!(%error, build = self.build.id, "cannot keep what a step has made");
             return Ok(());
         }
-        if is_template {
-            return Ok(());
+        let size = |image: &str| sandboxes.engine().resolve(image).map_or(0, |image| image.size_bytes);
+        let bytes = size(&image).saturating_sub(size(&self.image));
+        self.templates.remember_cached(&self.build.owner, key, bytes).map_err(text)?;
+        self.sandbox = None;
+        sandboxes.destroy(BUILDER, &sandbox).await.map_err(text)?;
+        self.image = image;
+        self.start_sandbox().await
+    }
+
+    /// What a step that was done before means for the next ones.
+    fn recall(&mut self, step: &Step) {
+        match step {
+            Step::Copy { .. } | Step::Run { .. } => {}
+            Step::Env(pairs) => drop(self.set_variables(pairs)),
+            Step::Workdir(path) => self.workdir = absolute(&self.workdir, path),
+            Step::User(user) => self.user.clone_from(user),
         }
-        let ended = self.run(&self.root, "/", &["/bin/sh", "-c", provision::SCRIPT]).await?;
-        expect_success(&ended, "prepare the image: it needs a shell and a user")
+    }
+
+    fn set_variables(&mut self, pairs: &[(String, String)]) -> Result<(), String> {
+        for (name, value) in pairs {
+            let value = expand(value, &self.env);
+            if value.len() > 128 * 1024 {
+                return Err(format!("the value of '{name}' is too long"));
+            }
+            self.env.insert(name.clone(), value.clone());
+            self.added.retain(|(known, _)| known != name);
+            self.added.push((name.clone(), value));
+        }
+        Ok(())
     }
 
     /// The image to start from. One that is not here is pulled.
@@ -209,18 +291,7 @@ impl Work<'_> {
                 let ended = self.run(&self.root, "/", &argv).await?;
                 expect_success(&ended, &format!("copy '{source}' to '{target}'"))
             }
-            Step::Env(pairs) => {
-                for (name, value) in pairs {
-                    let value = expand(value, &self.env);
-                    if value.len() > 128 * 1024 {
-                        return Err(format!("the value of '{name}' is too long"));
-                    }
-                    self.env.insert(name.clone(), value.clone());
-                    self.added.retain(|(known, _)| known != name);
-                    self.added.push((name.clone(), value));
-                }
-                Ok(())
-            }
+            Step::Env(pairs) => self.set_variables(pairs),
             Step::Run { command, user } => {
                 let user = user.clone().unwrap_or_else(|| self.user.clone());
                 let workdir = self.workdir.clone();

@@ -2,14 +2,12 @@
 //!
 //! [`Templates`] is the registry: names, tags, builds and their logs, and what was uploaded for them. A build
 //! (`build`) is a sandbox in which the steps of a [`Recipe`] run one after the other; its files become an image. What
-//! a client uploads is unpacked inside that sandbox only.
+//! a client uploads is unpacked inside that sandbox only. What steps have made is kept for later builds (`cache`).
 //!
 //! [`Templates::resolve`] turns what a client calls a template into the image to start from.
-//!
-//! # Limitations
-//! Every build runs all of its steps: nothing of an earlier build is used again.
 
 mod build;
+mod cache;
 mod copy;
 mod log;
 mod names;
@@ -21,7 +19,7 @@ pub mod step;
 mod tags;
 mod uploads;
 
-pub use record::{Build, Level, LogEntry, Reason, Resources, Status, Template};
+pub use record::{Build, Level, LogEntry, Reason, Resources, Status, Tag, Template};
 pub use registry::{NewBuild, Recipe, Source, Templates};
 pub use resolve::{Origin, is_private};
 pub use step::{Step, StepRequest};

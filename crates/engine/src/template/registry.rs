@@ -8,6 +8,7 @@ use sloplet_image::Credentials;
 use sloplet_store::{Collection, Store, StoreError};
 use tokio::sync::{Notify, Semaphore};
 
+use super::cache::Cached;
 use super::log::Log;
 use super::names::{self, DEFAULT_TAG};
 use super::record::{Build, KeptLog, LogEntry, Reason, Resources, Status, Template};
@@ -41,6 +42,7 @@ pub(super) struct Inner {
     pub(super) templates: Collection<Template>,
     pub(super) builds: Collection<Build>,
     logs: Collection<KeptLog>,
+    pub(super) cache: Collection<Cached>,
     pub(super) uploads: Uploads,
     pub(super) running: Mutex<HashMap<String, Arc<Running>>>,
     pub(super) room: Semaphore,
@@ -91,6 +93,8 @@ pub struct Recipe {
     pub start: Option<String>,
     /// Run until it succeeds; then a sandbox is ready.
     pub ready: Option<String>,
+    /// From this step on, nothing that an earlier build has made is used.
+    pub uncached_from: usize,
 }
 
 impl Recipe {
@@ -105,8 +109,14 @@ impl Recipe {
             return Err(LifeError::Invalid(format!("a template has at most {MAX_STEPS} steps")));
         }
         let given = |command: Option<String>| command.filter(|command| !command.trim().is_empty());
+        let uncached_from = steps.iter().position(|step| step.force).unwrap_or(steps.len());
         let steps = steps.iter().map(Step::parse).collect::<Result<_, _>>()?;
-        Ok(Self { source, steps, start: given(start), ready: given(ready) })
+        Ok(Self { source, steps, start: given(start), ready: given(ready), uncached_from })
+    }
+
+    /// The same, with nothing used that an earlier build has made.
+    pub fn uncached(self) -> Self {
+        Self { uncached_from: 0, ..self }
     }
 }
 
@@ -118,6 +128,7 @@ impl Templates {
             templates: store.collection(),
             builds: store.collection(),
             logs: store.collection(),
+            cache: store.collection(),
             uploads: Uploads::open(data.join("uploads")),
             running: Mutex::default(),
             room: Semaphore::new(AT_ONCE),
@@ -134,6 +145,9 @@ impl Templates {
                     tracing::warn!(%error, build = build.id, "cannot remove the image of an unfinished build");
                 }
             }
+        }
+        if let Err(error) = templates.0.sweep_cache() {
+            tracing::warn!(%error, "cannot clean up the cache of builds");
         }
         templates.clean_up();
         Ok(templates)

@@ -2,9 +2,9 @@
 
 use sloplet_image::{ImageError, Store};
 
-use super::names;
 use super::record::{IMAGES, Resources, Template};
 use super::registry::{Templates, not_found};
+use super::{cache, names};
 use crate::life::{LifeError, Snapshot};
 
 /// What a sandbox starts from.
@@ -23,7 +23,7 @@ pub struct Origin {
 }
 
 /// How the names of images that belong to somebody begin.
-const PRIVATE: [&str; 4] = [IMAGES, "snapshot-", "saved-", "fork-"];
+const PRIVATE: [&str; 5] = [IMAGES, cache::IMAGES, "snapshot-", "saved-", "fork-"];
 
 /// Whether an image belongs to somebody: it is found by the name of a template or snapshot of theirs, never by its own.
 pub fn is_private(image: &str) -> bool {

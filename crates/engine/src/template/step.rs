@@ -23,6 +23,8 @@ pub struct StepRequest {
     pub args: Vec<String>,
     /// What was uploaded for a `COPY`.
     pub files_hash: Option<String>,
+    /// Do it and all that follow, whatever earlier builds have made.
+    pub force: bool,
 }
 
 /// What is done in a step.
@@ -175,7 +177,7 @@ mod tests {
 
     fn step(kind: &str, args: &[&str], hash: Option<&str>) -> Result<Step, LifeError> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Step::parse(&StepRequest { kind: kind.into(), args, files_hash: hash.map(Into::into) })
+        Step::parse(&StepRequest { kind: kind.into(), args, files_hash: hash.map(Into::into), force: false })
     }
 
     #[test]

@@ -165,8 +165,10 @@ pub async fn fork(
 pub struct Usage {
     /// Processor time since its start, in microseconds.
     pub cpu_us: u64,
-    /// Bytes of memory, cache included.
+    /// Bytes of memory, without what the kernel could drop at once.
     pub memory_bytes: u64,
+    /// Bytes of memory that hold copies of files on disks.
+    pub cache_bytes: u64,
     /// Most bytes of memory ever; 0 where that is not known.
     pub memory_peak_bytes: u64,
     /// Bytes of memory that it may use.
@@ -196,6 +198,7 @@ pub async fn usage(
     Ok(Json(Usage {
         cpu_us: used.cpu_us,
         memory_bytes: used.memory,
+        cache_bytes: used.cache,
         memory_peak_bytes: used.memory_peak,
         memory_limit_bytes: record.request.spec.limits.memory.0,
         pids: used.pids,

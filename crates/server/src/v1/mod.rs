@@ -12,6 +12,7 @@ mod images;
 mod info;
 mod keys;
 mod lifecycle;
+mod metrics;
 mod network;
 mod output;
 mod ports;
@@ -57,6 +58,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(lifecycle::snapshot))
         .routes(routes!(lifecycle::fork))
         .routes(routes!(lifecycle::usage))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(lifecycle::capabilities))
         .routes(routes!(exec::exec))
         .routes(routes!(attach::attach))

@@ -4,9 +4,10 @@ use axum::Json;
 use axum::extract::State as AppState;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use sloplet_policy::ByteSize;
 use utoipa::ToSchema;
 
-use super::extract::{Payload, Segments};
+use super::extract::{Payload, Segments, optional_unit};
 use super::sandbox::check_name;
 use crate::app::App;
 use crate::auth::Access;
@@ -21,11 +22,15 @@ pub struct Volume {
     pub name: String,
     /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
+    /// How large it can become; left out where nothing but the host's disk ends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
 }
 
 impl From<sloplet_engine::life::Volume> for Volume {
     fn from(volume: sloplet_engine::life::Volume) -> Self {
-        Self { id: volume.id, name: volume.name, created_ms: volume.created_ms }
+        let size = volume.size.map(|bytes| ByteSize(bytes).to_string());
+        Self { id: volume.id, name: volume.name, created_ms: volume.created_ms, size }
     }
 }
 
@@ -36,6 +41,10 @@ pub struct NewVolume {
     /// A name to find it by.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     name: String,
+    /// How large it can become; then it is a disk of its own, which only a server that is root can make. Nothing but the host's
+    /// disk ends it if left out.
+    #[schema(example = "1GiB", pattern = "^([1-9][0-9]{2,3}MiB|[1-9][0-9]{0,2}GiB)$")]
+    size: Option<String>,
 }
 
 /// Make an empty volume.
@@ -47,7 +56,11 @@ pub async fn create(
     Payload(body): Payload<NewVolume>,
 ) -> Result<(StatusCode, Json<Volume>), ApiError> {
     check_name(&body.name)?;
-    let volume = app.sandboxes().volumes().create(&access.owner, &body.name)?;
+    let size = optional_unit::<ByteSize>("size", body.size.as_ref())?.map(|size| size.0);
+    let (sandboxes, owner, name) = (app.sandboxes().clone(), access.owner.clone(), body.name);
+    let making = tokio::task::spawn_blocking(move || sandboxes.create_volume(&owner, &name, size));
+    let volume =
+        making.await.map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
     Ok((StatusCode::CREATED, Json(volume.into())))
 }
 

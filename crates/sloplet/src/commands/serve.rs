@@ -11,11 +11,15 @@ use sloplet_policy::Spec;
 use sloplet_server::auth::{LOCAL, Scope};
 use sloplet_server::gate::Gate;
 use sloplet_server::listen::{self, Listeners};
+use sloplet_server::traces::{Collector, Exporter, Traces};
 use sloplet_server::{App, Config};
 use sloplet_store::Store;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::cli::Serve;
 use crate::setup;
@@ -35,21 +39,30 @@ pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         // Whoever started us may be interrupted, or close its terminal: that is not about us.
         rustix::process::setsid().context("leaving the session")?;
     }
-    log(options.log_json);
+    let exporter = log(options.log_json)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let code = runtime.block_on(serve(data, options));
+    let code = runtime.block_on(async {
+        let exporting = exporter.map(Exporter::start);
+        let code = serve(data, options).await;
+        if let Some(exporting) = exporting {
+            exporting.finish().await;
+        }
+        code
+    });
     runtime.shutdown_background();
     code
 }
 
-fn log(json: bool) {
+/// Begins to log and, where a collector is named, to tell what took how long.
+fn log(json: bool) -> anyhow::Result<Option<Exporter>> {
     let filter = EnvFilter::try_from_env("SLOPLET_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if json {
-        builder.json().init();
-    } else {
-        builder.with_target(false).init();
-    }
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = if json { lines.json().boxed() } else { lines.with_target(false).boxed() };
+    let collector = Collector::from_environment(|name| std::env::var(name).ok()).context("OpenTelemetry")?;
+    let (traces, exporter) = collector.map(Exporter::new).transpose()?.unzip();
+    let traces = traces.map(|traces| traces.with_filter(filter_fn(Traces::wants)));
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces).init();
+    Ok(exporter)
 }
 
 async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
@@ -74,11 +87,12 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         domain: options.domain.clone(),
         url: url.clone(),
         internet: options.allow_internet,
+        public_previews: options.public_previews,
     };
     let app = App::new(config, sandboxes.clone(), store)?;
     if app.keys().list()?.is_empty() {
         let (_, secret) = app.keys().create("first", Scope::Admin, Quota::default(), Some(LOCAL))?;
-        introduce(&secret, &url);
+        introduce(&secret, &url, options.domain.as_deref());
     }
     let unix = bind_socket(&places.run.join(SOCKET))?;
     tracing::info!(%url, data = %places.data.display(), "serving");
@@ -96,10 +110,13 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
 }
 
 /// Tells the secret of the first key: it is not kept, so never again.
-fn introduce(secret: &str, url: &str) {
+fn introduce(secret: &str, url: &str, domain: Option<&str>) {
     say!("API key (shown this once): {secret}");
     say!();
-    say!("  export E2B_API_KEY={secret} E2B_API_URL={url} E2B_SANDBOX_URL={url}");
+    match domain.filter(|_| url.starts_with("https")) {
+        Some(domain) => say!("  export E2B_API_KEY={secret} E2B_DOMAIN={domain}"),
+        None => say!("  export E2B_API_KEY={secret} E2B_API_URL={url} E2B_SANDBOX_URL={url}"),
+    }
     say!("  python -c \"from e2b import Sandbox; print(Sandbox.create().commands.run('echo hi').stdout)\"");
     say!();
 }

@@ -8,8 +8,8 @@ use crate::table::{age, print};
 
 pub async fn run(server: &Server, command: Volume) -> anyhow::Result<u8> {
     match command {
-        Volume::Create { name, json: as_json } => {
-            let made = server.post("/volumes", &json!({"name": name})).await?;
+        Volume::Create { name, size, json: as_json } => {
+            let made = server.post("/volumes", &json!({"name": name, "size": size})).await?;
             if as_json {
                 say!("{made}");
             } else {
@@ -21,8 +21,8 @@ pub async fn run(server: &Server, command: Volume) -> anyhow::Result<u8> {
             if json {
                 say!("{}", serde_json::to_string_pretty(&found)?);
             } else {
-                let rows: Vec<[String; 3]> = found.as_array().into_iter().flatten().map(row).collect();
-                print(["NAME", "ID", "CREATED"], &rows);
+                let rows: Vec<[String; 4]> = found.as_array().into_iter().flatten().map(row).collect();
+                print(["NAME", "ID", "SIZE", "CREATED"], &rows);
             }
         }
         Volume::Rm { names } => {
@@ -34,7 +34,7 @@ pub async fn run(server: &Server, command: Volume) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn row(volume: &Value) -> [String; 3] {
+fn row(volume: &Value) -> [String; 4] {
     let text = |name: &str| volume[name].as_str().unwrap_or("-").to_owned();
-    [text("name"), text("id"), age(volume["created_ms"].as_u64().unwrap_or(0) / 1000)]
+    [text("name"), text("id"), text("size"), age(volume["created_ms"].as_u64().unwrap_or(0) / 1000)]
 }

@@ -192,3 +192,39 @@ fn listening_ports_are_found() {
     server.ask("POST", "/sandboxes/my/ports/0/link", None).expect_refusal(400);
     server.end();
 }
+
+#[test]
+fn what_a_sandbox_uses_is_told_over_time() {
+    let host = Host::shared();
+    let server = Server::start(&host.root());
+    server.ask("POST", "/sandboxes", Some(json!({"name": "my"}))).expect(201);
+    let busy = json!({"command": "while :; do :; done"});
+    server.ask("POST", "/sandboxes/my/processes", Some(busy)).expect(201);
+    let started = std::time::Instant::now();
+    let samples = loop {
+        let samples = server.ask("GET", "/sandboxes/my/metrics", None).expect(200).json();
+        if samples.as_array().unwrap().len() >= 2 {
+            break samples;
+        }
+        assert!(started.elapsed() < std::time::Duration::from_secs(60), "{samples}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    };
+    let at = |index: usize| samples[index]["at_ms"].as_u64().unwrap();
+    assert!(at(0) < at(1));
+    assert!(samples[1]["cpu_percent"].as_f64().unwrap() > 1.0, "{samples}");
+    assert!(samples[1]["memory_bytes"].as_u64().unwrap() > 0 && samples[1]["pids"].as_u64().unwrap() >= 2, "{samples}");
+    let only = |query: &str| {
+        let found = server.ask("GET", &format!("/sandboxes/my/metrics?{query}"), None).expect(200).json();
+        found.as_array().unwrap().len()
+    };
+    assert_eq!(only(&format!("from_ms={}&to_ms={}", at(0), at(0))), 1);
+    assert_eq!(only(&format!("to_ms={}", at(0) - 1)), 0);
+    server.ask("GET", "/sandboxes/my/metrics?from_ms=2&to_ms=1", None).expect_refusal(400);
+    server.ask("GET", "/sandboxes/other/metrics", None).expect_refusal(404);
+    // One that stands still is not looked at.
+    server.ask("POST", "/sandboxes/my/pause", None).expect(200);
+    let paused = only("");
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    assert!(only("") <= paused + 1, "one look may have been under way");
+    server.end();
+}

@@ -1,8 +1,10 @@
 //! Sandboxes from their making to their end.
 
+use std::os::unix::fs::MetadataExt;
+
 use serde_json::{Value, json};
 
-use crate::common::{Host, Server};
+use crate::common::{self, Host, Server};
 
 fn create(server: &Server, body: Value) -> Value {
     server.ask("POST", "/sandboxes", Some(body)).expect(201).json()
@@ -169,6 +171,139 @@ fn a_volume_outlives_sandboxes_and_is_not_removed_while_one_has_it() {
     server.ask("DELETE", "/sandboxes/two", None).expect(204);
     server.ask("DELETE", "/volumes/data", None).expect(204);
     server.end();
+}
+
+/// Root inside writes as well as `user` does; who owns what is the same in the next sandbox; nothing of it is anybody's
+/// outside, and all of it can be removed.
+#[test]
+fn root_inside_and_the_user_share_a_volume() {
+    let host = Host::shared();
+    let image =
+        common::small_image(&host, &["sh", "id", "cat", "touch", "ls", "stat", "chown", "chmod", "mkdir", "rm"]);
+    for sloplet in [host.root(), host.user()] {
+        sloplet.invoke(&["image", "import", image.to_str().unwrap(), "--name", "small"]).finish().expect_code(0);
+        let server = Server::start(&sloplet);
+        server.ask("POST", "/volumes", Some(json!({"name": "data"}))).expect(201);
+        let volumes = json!([{"volume": "data", "path": "/data"}]);
+        let run = |name: &str, user: &str, command: &str| {
+            let body = json!({"command": ["/bin/sh", "-c", command], "user": user});
+            let done = server.ask("POST", &format!("/sandboxes/{name}/exec"), Some(body)).expect(200).json();
+            (
+                done["exit_code"].as_i64(),
+                format!("{}{}", done["stdout"].as_str().unwrap(), done["stderr"].as_str().unwrap()),
+            )
+        };
+        create(&server, json!({"name": "one", "image": "small", "volumes": volumes}));
+        let wrote = run("one", "user", "echo user > /data/user && mkdir /data/mine && chmod 700 /data/mine");
+        assert_eq!(wrote, (Some(0), String::new()), "{}", sloplet.name);
+        let script = "echo root > /data/root && mkdir -p /data/own/deep && chmod 700 /data/own && echo x > /data/own/deep/x \
+             && echo more >> /data/user && touch /data/mine/by-root && touch /data/given && chown 33:44 /data/given";
+        assert_eq!(run("one", "root", script), (Some(0), String::new()), "{}", sloplet.name);
+        let denied = run("one", "user", "echo x >> /data/root; cat /data/own/deep/x");
+        assert_ne!(denied.0, Some(0), "{denied:?}");
+        // No set-ID bit, whoever sets it.
+        assert_ne!(run("one", "root", "chmod 4755 /data/root").0, Some(0));
+        server.ask("DELETE", "/sandboxes/one", None).expect(204);
+        create(&server, json!({"name": "two", "image": "small", "volumes": volumes}));
+        let look = "cd /data && stat -c '%n %u:%g' * mine/by-root && cat root user";
+        let seen = run("two", "root", look);
+        let expected =
+            "given 33:44\nmine 1000:1000\nown 0:0\nroot 0:0\nuser 1000:1000\nmine/by-root 0:0\nroot\nuser\nmore\n";
+        assert_eq!(seen, (Some(0), expected.to_owned()), "{}", sloplet.name);
+        if sloplet.account.is_none() {
+            let data = std::fs::read_dir(sloplet.data.join("volumes")).unwrap().next().unwrap().unwrap().path();
+            let owner = |name: &str| std::fs::metadata(data.join("data").join(name)).unwrap().uid();
+            assert_eq!(owner("user"), 0, "the server's");
+            assert_eq!(owner("root"), 0x3FFF_0000, "nobody's");
+        }
+        server.ask("DELETE", "/sandboxes/two", None).expect(204);
+        server.ask("DELETE", "/volumes/data", None).expect(204);
+        assert_eq!(std::fs::read_dir(sloplet.data.join("volumes")).unwrap().count(), 0, "{}", sloplet.name);
+        server.end();
+    }
+}
+
+#[test]
+fn a_volume_can_be_bounded_and_says_where_it_cannot() {
+    let host = Host::alone();
+    let leaks = host.leaks();
+    let server = Server::start(&host.root());
+    let made = server.ask("POST", "/volumes", Some(json!({"name": "small", "size": "32MiB"}))).expect(201).json();
+    assert_eq!(made["size"], "32MiB");
+    for bad in ["1MiB", "many"] {
+        server.ask("POST", "/volumes", Some(json!({"name": "other", "size": bad}))).expect_refusal(400);
+    }
+    let run = |name: &str, user: &str, command: &str| {
+        let body = json!({"command": command, "user": user});
+        let done = server.ask("POST", &format!("/sandboxes/{name}/exec"), Some(body)).expect(200).json();
+        (
+            done["exit_code"].as_i64(),
+            format!("{}{}", done["stdout"].as_str().unwrap(), done["stderr"].as_str().unwrap()),
+        )
+    };
+    create(&server, json!({"name": "one", "volumes": [{"volume": "small", "path": "/data"}]}));
+    assert_eq!(run("one", "user", "ls -A /data; echo kept > /data/file"), (Some(0), String::new()));
+    assert_eq!(run("one", "root", "echo of root > /data/root"), (Some(0), String::new()));
+    let full = run("one", "user", "head -c 64M /dev/zero > /data/large; stat -c %s /data/large");
+    assert!(full.1.contains("No space left on device"), "{full:?}");
+    assert!(full.1.lines().next().unwrap().parse::<u64>().unwrap() < 32 << 20, "{full:?}");
+    let set = run("one", "user", "rm /data/large && chmod 4755 /data/file || echo refused");
+    assert!(set.1.starts_with("refused\n"), "{set:?}");
+    server.ask("DELETE", "/sandboxes/one", None).expect(204);
+    // At once by another: nothing of what was written is lost. Then by many.
+    create(&server, json!({"name": "two", "volumes": [{"volume": "small", "path": "/data"}]}));
+    let look = "cat /data/file /data/root; stat -c %U /data/root";
+    assert_eq!(run("two", "user", look), (Some(0), "kept\nof root\nroot\n".into()));
+    server.ask("DELETE", "/sandboxes/two", None).expect(204);
+    for name in ["three", "four"] {
+        create(&server, json!({"name": name, "volumes": [{"volume": "small", "path": "/data", "read_only": true}]}));
+    }
+    for name in ["three", "four"] {
+        assert_eq!(run(name, "user", look).1, "kept\nof root\nroot\n");
+        assert_ne!(run(name, "root", "touch /data/new").0, Some(0));
+        server.ask("DELETE", &format!("/sandboxes/{name}"), None).expect(204);
+    }
+    server.ask("DELETE", "/volumes/small", None).expect(204);
+    server.end();
+    leaks.assert_none_new_after_a_server();
+    let server = Server::start(&host.user());
+    let refused = server.ask("POST", "/volumes", Some(json!({"name": "small", "size": "32MiB"}))).expect_refusal(501);
+    assert!(refused.contains("root"), "{refused}");
+    assert_eq!(server.ask("GET", "/volumes", None).expect(200).json(), json!([]));
+    server.end();
+}
+
+/// An image other than `host`, with a root inside: for an ordinary user, that is a subordinate id.
+#[test]
+fn an_image_with_users_of_its_own_is_saved_forked_and_stopped() {
+    let host = Host::shared();
+    let image = common::small_image(&host, &["sh", "cat", "stat", "mkdir", "rm"]);
+    for sloplet in [host.root(), host.user()] {
+        sloplet.invoke(&["image", "import", image.to_str().unwrap(), "--name", "small"]).finish().expect_code(0);
+        let server = Server::start(&sloplet);
+        let run = |name: &str, user: &str, command: &str| {
+            let body = json!({"command": ["/bin/sh", "-c", command], "user": user});
+            let done = server.ask("POST", &format!("/sandboxes/{name}/exec"), Some(body)).expect(200).json();
+            assert_eq!(done["exit_code"], 0, "{}: {done}", sloplet.name);
+            done["stdout"].as_str().unwrap().to_owned()
+        };
+        create(&server, json!({"name": "my", "image": "small"}));
+        run("my", "root", "echo root > /root/file; mkdir /opt; echo x > /opt/x; rm /etc/image");
+        run("my", "user", "echo user > /home/user/file");
+        let look = "cat /root/file /home/user/file /opt/x; cat /etc/image 2>/dev/null || echo gone";
+        let expected = "root\nuser\nx\ngone\n";
+        assert_eq!(run("my", "root", look), expected);
+        server.ask("POST", "/sandboxes/my/snapshot", Some(json!({"name": "saved"}))).expect(201);
+        create(&server, json!({"name": "two", "image": "saved"}));
+        assert_eq!(run("two", "root", look), expected, "{}", sloplet.name);
+        let forked = server.ask("POST", "/sandboxes/two/fork", Some(json!({"name": "three"}))).expect(201).json();
+        assert_eq!(forked["failures"], json!([]), "{forked}");
+        assert_eq!(run("three", "root", look), expected, "{}", sloplet.name);
+        server.ask("POST", "/sandboxes/three/stop", None).expect(200);
+        server.ask("POST", "/sandboxes/three/resume", None).expect(200);
+        assert_eq!(run("three", "root", look), expected, "{}", sloplet.name);
+        server.end();
+    }
 }
 
 #[test]

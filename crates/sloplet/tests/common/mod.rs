@@ -159,6 +159,8 @@ pub struct Sloplet {
     pub data: PathBuf,
     /// `SLOPLET_RUN`.
     pub run_dir: PathBuf,
+    /// More variables of its environment.
+    pub more: Vec<(String, String)>,
     group: &'static str,
     place: Arc<Place>,
 }
@@ -166,7 +168,15 @@ pub struct Sloplet {
 impl Sloplet {
     fn new(place: &Arc<Place>, name: &'static str, account: Option<Account>, group: &'static str) -> Self {
         let own = place.dir.join(name);
-        Self { name, account, data: own.join("data"), run_dir: own.join("run"), group, place: place.clone() }
+        Self {
+            name,
+            account,
+            data: own.join("data"),
+            run_dir: own.join("run"),
+            more: Vec::new(),
+            group,
+            place: place.clone(),
+        }
     }
 
     /// `sloplet run <options> -- <command>`, to its end.
@@ -218,6 +228,7 @@ impl Sloplet {
         command.args(["-c", &script, "sh"]).args(words).current_dir("/").env_clear();
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", home);
         command.env("SLOPLET_DATA", &self.data).env("SLOPLET_RUN", &self.run_dir).env("RUST_BACKTRACE", "0");
+        command.envs(self.more.iter().cloned());
         Invocation::new(command, words.join(" "))
     }
 
@@ -263,4 +274,36 @@ impl Account {
         let fields: Vec<&str> = line.split(':').collect();
         Some(Self { uid: fields[2].parse().ok()?, gid: fields[3].parse().ok()?, home: fields[5].into() })
     }
+}
+
+/// A small image: programs of the host with their libraries.
+pub fn small_image(host: &Host, programs: &[&str]) -> PathBuf {
+    let tar = host.dir().join("small.tar");
+    let script = r#"
+        set -eu
+        mkdir -p "$1" && cd "$1"
+        mkdir -p etc home/user tmp proc dev sys bin root
+        chmod 1777 tmp
+        echo small >etc/image
+        printf 'root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n' >etc/passwd
+        printf 'root:x:0:\nuser:x:1000:\n' >etc/group
+        for name in $3; do
+            program=$(readlink -f "$(command -v $name)")
+            cp "$program" bin/$name
+            for library in $(ldd "$program" | grep -o '/[^ ]*'); do
+                mkdir -p ".$(dirname "$library")"
+                cp -Ln "$library" ".$library" || true
+            done
+        done
+        chown 1000:1000 home/user
+        tar -cf "$2" ."#;
+    let made = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(host.dir().join("small"))
+        .arg(&tar)
+        .arg(programs.join(" "))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    tar
 }

@@ -34,7 +34,12 @@ impl Server {
 
     /// The same with other options.
     pub fn start_with(sloplet: &Sloplet, options: &[&str]) -> Self {
-        let words = [&["serve", "--listen", "127.0.0.1:0"], options].concat();
+        Self::start_at(sloplet, "127.0.0.1:0", options)
+    }
+
+    /// The same on an address.
+    pub fn start_at(sloplet: &Sloplet, listen: &str, options: &[&str]) -> Self {
+        let words = [&["serve", "--listen", listen], options].concat();
         let mut running = sloplet.invoke(&words).within(Duration::from_secs(600)).start();
         let started = Instant::now();
         let info = loop {
@@ -46,7 +51,7 @@ impl Server {
             assert!(runs && started.elapsed() < PATIENCE, "the server does not answer: {ended}");
             thread::sleep(Duration::from_millis(20));
         };
-        let address = info["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+        let address = info["url"].as_str().unwrap().split_once("://").unwrap().1.to_owned();
         let mut server = Self { running: Some(running), sloplet: sloplet.clone(), address, key: String::new() };
         server.key = server.new_key(&["test", "--scope", "admin"]);
         server

@@ -242,3 +242,53 @@ fn snapshot_layers(data: &Path) -> Vec<String> {
         .filter(|name| name.starts_with("snapshot-"))
         .collect()
 }
+
+/// A chain past what one stack of layers can be: it is merged on the way, and shows what it would have shown.
+#[test]
+fn a_long_chain_of_snapshots_keeps_content_removals_and_modes() {
+    let host = Host::shared();
+    for sloplet in [host.root(), host.user()] {
+        let mut engine = Engine::start(&host, &sloplet);
+        let mut image = "host".to_owned();
+        let length = rounds(140, 60);
+        for number in 0..length {
+            let id = format!("s{number}");
+            engine.create(&id, &image);
+            let script = format!(
+                "set -e; mkdir -p /tmp/c/d; cd /tmp/c; echo {number} > f{number}; chmod 6{}4 f{number}; echo {number} > last; \
+                 rm -f f$(({number} - 3)); [ {number} != 10 ] || {{ rm -r /tmp/c/d; mkdir d; }}; \
+                 [ {number} != 5 ] || {{ echo old > d/old; ln d/old linked; ln -s x soft; rm -rf /tmp/extra; }}; \
+                 [ {number} != 2 ] || {{ mkdir /tmp/extra; echo > /tmp/extra/x; rm /etc/hostname 2>/dev/null || true; }}; \
+                 [ {number} != 12 ] || {{ ln linked linked-too; chmod 0 d; }}",
+                number % 8
+            );
+            engine.sh(&id, &script);
+            let next = format!("chain{number}");
+            engine.ask(json!({ "do": "snapshot", "id": id, "name": next }));
+            engine.destroy(&id);
+            if number > 0 {
+                engine.ask(json!({ "do": "remove_image", "name": image }));
+            }
+            image = next;
+        }
+        engine.create("end", &image);
+        let last = length - 1;
+        let seen = engine.sh(
+            "end",
+            "cd /tmp/c; ls; cat last; stat -c '%n %a' f* d; stat -c %h linked linked-too; cat linked; readlink soft; ls /tmp",
+        );
+        let kept = [last - 2, last - 1, last];
+        let mut names: Vec<String> = kept.iter().map(|n| format!("f{n}")).collect();
+        names.sort();
+        let mut expected = format!("d\n{}\nlast\nlinked\nlinked-too\nsoft\n{last}\n", names.join("\n"));
+        for name in &names {
+            let number: usize = name[1..].parse().unwrap();
+            expected.push_str(&format!("{name} 6{}4\n", number % 8));
+        }
+        expected.push_str("d 0\n2\n2\nold\nx\nc");
+        assert_eq!(seen, expected, "{}", sloplet.name);
+        assert!(snapshot_layers(&sloplet.data).len() <= 51);
+        engine.destroy("end");
+        engine.end();
+    }
+}

@@ -74,14 +74,14 @@ fn run(image: &str, mut client: Command) {
     assert!(output.status.success(), "the client's tests failed, see above");
 }
 
-fn pytest(folder: &str) -> Command {
+pub fn pytest(folder: &str) -> Command {
     let mut command = Command::new(python());
     command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", folder]).current_dir(tests());
     command
 }
 
 /// Packages are looked for beside the tests' own place, so they are run from where the packages are.
-fn node_test(folder: &str) -> Command {
+pub fn node_test(folder: &str) -> Command {
     let modules = node_modules();
     let place = modules.join(folder);
     let _ = fs::remove_dir_all(&place);

@@ -2,8 +2,9 @@
 //!
 //! - [`crash`]: kill -9 at any moment.
 //! - [`previews`]: ports of sandboxes.
+//! - [`traces`]: what a collector is told.
 //! - [`time`]: lifetimes, with and without a server.
-//! - [`clients`]: E2B's own packages, unmodified.
+//! - [`clients`]: E2B's own packages, unmodified. [`domain`]: the same by the names of a domain, over TLS.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,5 +13,7 @@ mod common;
 
 mod clients;
 mod crash;
+mod domain;
 mod previews;
 mod time;
+mod traces;

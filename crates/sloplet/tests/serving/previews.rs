@@ -109,3 +109,44 @@ fn another_protocol_goes_through_both_ways() {
     }
     server.end();
 }
+
+#[test]
+fn previews_can_be_public_but_not_those_that_say_no() {
+    let host = Host::shared();
+    let server = Server::start_with(&host.root(), &["--destroy-on-exit", "--public-previews"]);
+    let id = start(&server);
+    assert_eq!(get(&server, &format!("/preview/{id}/3000/"), "").status, 200);
+    let ask = |method: &str, path: &str, body: &str| {
+        let (address, key, length) = (&server.address, &server.key, body.len());
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nX-API-KEY: {key}\r\nContent-Length: {length}\r\n\
+             Content-Type: application/json\r\nConnection: close\r\n\r\n{body}"
+        );
+        http::exchange(address, request.as_bytes())
+    };
+    // Nothing else of it is public.
+    assert_eq!(get(&server, "/files?path=/etc/passwd", &format!("E2b-Sandbox-Id: {id}\r\n")).status, 401);
+    let made = ask(
+        "POST",
+        "/sandboxes",
+        r#"{"templateID": "host", "network": {"allowPublicTraffic": false, "maskRequestHost": "mine:${PORT}"}}"#,
+    );
+    let made = made.expect(201).json();
+    let closed = made["sandboxID"].as_str().unwrap();
+    let command = json!({"command": ["python3", "-c", INSIDE]});
+    server.ask("POST", &format!("/sandboxes/{closed}/processes"), Some(command)).expect(201);
+    let path = format!("/preview/{closed}/3000/");
+    assert_eq!(get(&server, &path, "").status, 403);
+    let token = format!("E2b-Traffic-Access-Token: {}\r\n", made["trafficAccessToken"].as_str().unwrap());
+    let started = Instant::now();
+    let answer = loop {
+        let answer = get(&server, &path, &token);
+        if answer.status == 200 {
+            break answer.text();
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "nothing answers inside");
+        thread::sleep(Duration::from_millis(50));
+    };
+    assert!(answer.to_lowercase().contains("host: mine:3000"), "{answer}");
+    server.end();
+}

@@ -94,6 +94,36 @@ fn a_stopped_sandbox_keeps_its_files_and_nothing_else() {
     leaks.assert_none_new_after_a_server();
 }
 
+/// Programs tell by the boot id whether a machine was started anew.
+#[test]
+fn every_machine_has_a_boot_id_of_its_own() {
+    let host = Host::shared();
+    for sloplet in [host.root(), host.user()] {
+        let served = Server::start_with(&sloplet, &[]);
+        let boot_id = |id: &str| {
+            let read =
+                served.command(&["exec", id, "--", "cat", "/proc/sys/kernel/random/boot_id"]).expect_code(0).out();
+            assert!(read.len() == 37 && read.ends_with('\n') && read.chars().nth(14) == Some('4'), "{read:?}");
+            read
+        };
+        let [one, two] = [(); 2].map(|()| served.command(&["create"]).expect_code(0).word());
+        let first = boot_id(&one);
+        assert_ne!(first, boot_id(&two));
+        assert_ne!(first, std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap());
+        served.command(&["pause", &one]).expect_code(0);
+        served.command(&["resume", &one]).expect_code(0);
+        assert_eq!(boot_id(&one), first, "it is the same machine");
+        served.command(&["stop", &one]).expect_code(0);
+        served.command(&["resume", &one]).expect_code(0);
+        assert_ne!(boot_id(&one), first, "it is another machine");
+        let forged = "id=/proc/sys/kernel/random/boot_id; echo x > $id; umount $id; mount --bind /etc/passwd $id";
+        let user = if sloplet.account.is_none() { "root" } else { "user" };
+        served.command(&["exec", "--user", user, &two, "--", "sh", "-c", forged]);
+        assert_eq!(boot_id(&two).len(), 37);
+        served.end_with_its_sandboxes();
+    }
+}
+
 #[test]
 fn time_can_stop_a_sandbox() {
     let host = Host::shared();

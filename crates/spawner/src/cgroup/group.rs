@@ -97,6 +97,17 @@ impl Group {
         Ok(())
     }
 
+    /// Version 1: has the child join the freezer by itself, too. For a spawner whose sandboxes have other user ids than it has,
+    /// without being root: it may not move their processes later.
+    pub fn join_freezer_early(&mut self) -> Result<(), Problem> {
+        if let Version::One { tasks, freezer: Some(dir), .. } = &mut self.version {
+            fs::create_dir(&*dir).during("make a cgroup")?;
+            self.dirs.push((Controller::Freezer, dir.clone()));
+            tasks.push(open_tasks(dir)?);
+        }
+        Ok(())
+    }
+
     /// Version 2: where to fork the child into.
     pub fn fork_into(&self) -> Option<BorrowedFd<'_>> {
         match &self.version {
@@ -210,10 +221,12 @@ impl Group {
         };
         let number = |text: Option<String>| text.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0);
         let memory = number(read(Controller::Memory, "memory.current", "memory.usage_in_bytes"));
-        let droppable = read(Controller::Memory, "memory.stat", "memory.stat").and_then(|text| {
-            let name = if two { "inactive_file" } else { "total_inactive_file" };
-            field(&text, name)
-        });
+        let stat = read(Controller::Memory, "memory.stat", "memory.stat");
+        let part = |two_name, one_name| field(stat.as_ref()?, if two { two_name } else { one_name });
+        let droppable = part("inactive_file", "total_inactive_file");
+        // Files in memory only (tmpfs) are counted as files, too.
+        let cache =
+            part("file", "total_cache").map(|files| files.saturating_sub(part("shmem", "total_shmem").unwrap_or(0)));
         let cpu = match two {
             true => read(Controller::Cpu, "cpu.stat", "").and_then(|text| field(&text, "usage_usec")),
             false => self.dirs.first().map(|(_, dir)| processor_time_of_all_in(dir)),
@@ -223,6 +236,7 @@ impl Group {
             memory: memory.saturating_sub(droppable.unwrap_or(0)),
             memory_peak: number(read(Controller::Memory, "memory.peak", "memory.max_usage_in_bytes")),
             pids: number(read(Controller::Pids, "pids.current", "pids.current")),
+            cache,
             ..Usage::default()
         }
     }
@@ -371,12 +385,13 @@ mod tests {
         let figures = [
             ("memory.current", "5000\n"),
             ("memory.peak", "9000\n"),
-            ("memory.stat", "anon 1\ninactive_file 1000\n"),
+            ("memory.stat", "anon 1\nfile 3000\nshmem 500\ninactive_file 1000\n"),
             ("cpu.stat", "usage_usec 77\nuser_usec 5\n"),
             ("pids.current", "3\n"),
         ];
         figures.iter().for_each(|(file, text)| fs::write(base.join("box").join(file), text).unwrap());
-        let expected = Usage { cpu_us: 77, memory: 4000, memory_peak: 9000, pids: 3, ..Usage::default() };
+        let expected =
+            Usage { cpu_us: 77, memory: 4000, memory_peak: 9000, pids: 3, cache: Some(2500), ..Usage::default() };
         assert_eq!(group.usage(), expected);
     }
 

@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat};
+use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use sloplet_sys::clone::SingleThreaded;
 use sloplet_sys::mount::{Attributes, set_attributes};
@@ -13,7 +15,7 @@ use sloplet_sys::mount::{Attributes, set_attributes};
 use super::devices::{self, clone_tree};
 use super::procfs;
 use super::root::{attach, make_place};
-use crate::idmap::{self, Line};
+use crate::idmap;
 use crate::lease::Lease;
 use crate::plan::{Container, Mount};
 use crate::protocol::{During, Privilege, Problem};
@@ -58,7 +60,7 @@ impl Materials {
         let shift = (*privilege == Privilege::Root).then_some(namespace);
         let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
         let system = plan.system.iter().map(|path| open_system(host_path(path))).collect::<Result<_, _>>()?;
-        let owner = lease.map(|lease| lease.first_id() + plan.mounts_owner);
+        let owner = lease.map(|lease| (lease.first_id(), plan.mounts_owner));
         let mounts = plan.mounts.iter().map(|mount| open_mount(thread, mount, owner)).collect::<Result<_, _>>()?;
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = devices::open_copy(templates.devices, privilege)?;
@@ -117,20 +119,23 @@ fn open_system(path: &Path) -> Result<OwnedFd, Problem> {
 }
 
 /// A folder the user wants shown. As root, its owner becomes the sandbox's user, so that what is written inside belongs
-/// to that owner outside, and nothing of anybody else's can be changed.
-fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<u32>) -> Result<OwnedFd, Problem> {
+/// to that owner outside, and nothing of anybody else's can be changed. In a volume others inside have ids, too.
+fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<(u32, u32)>) -> Result<OwnedFd, Problem> {
     let path = host_path(&mount.from);
     let step = format!("mount {}", path.display());
-    let tree = clone_tree(path, false)?;
+    let tree = match mount.ids.is_some() && path.is_file() {
+        true => mount_volume(path, mount.writable)?,
+        false => clone_tree(path, false)?,
+    };
     let mut attributes = Attributes::NO_SUID | Attributes::NO_DEV;
     if !mount.writable {
         attributes = attributes | Attributes::READ_ONLY;
     }
     let shift = match owner {
-        Some(kernel_id) => {
+        Some((first, owner)) => {
             let stat = fstat(&tree).during(&step)?;
-            let line = |id| Line { inside: id, outside: kernel_id, count: 1 };
-            Some(idmap::mapping_only(thread, line(stat.st_uid), line(stat.st_gid))?)
+            let lines = |own| idmap::for_mount(own, owner, first, mount.ids);
+            Some(idmap::mapping_only(thread, &lines(stat.st_uid), &lines(stat.st_gid))?)
         }
         None => None,
     };
@@ -142,6 +147,33 @@ fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<u32>) -> Res
         result => result.during(&step)?,
     }
     Ok(tree)
+}
+
+/// Mounts the disk that a volume is. One who writes, or many who read: the kernel must never have it twice otherwise. The
+/// lock on the file is the loop device's, so it lasts as long as anybody has the disk, also while a dead sandbox's is being
+/// written back; that is waited for.
+fn mount_volume(path: &Path, writable: bool) -> Result<OwnedFd, Problem> {
+    let step = format!("mount the volume {}", path.display());
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).during(&step)?;
+    let lock = match writable {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    let mut tries = 0;
+    while let Err(error) = flock(&file, lock) {
+        tries += 1;
+        if error != Errno::WOULDBLOCK || tries > 300 {
+            return Err(Problem::new(step, error));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (_device, device) = sloplet_sys::loopdev::attach(&file).during(&step)?;
+    let mut options = vec![("source", device.display().to_string())];
+    if !writable {
+        options.push(("ro", String::new()));
+    }
+    super::root::new_filesystem("ext4", &options, MountAttrFlags::empty())
 }
 
 /// Mounts an image file. It has no name any more: it is freed with the sandbox's last process.

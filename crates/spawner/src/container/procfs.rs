@@ -26,6 +26,9 @@ const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 const USER_LIMITS: [(&str, &str); 2] =
     [("sys/user/max_inotify_instances", "64"), ("sys/user/max_inotify_watches", "32768")];
 
+/// What identifies one start of a machine. The host's would be the same in every sandbox, and tell who runs beside whom.
+const BOOT_ID: &str = "sys/kernel/random/boot_id";
+
 /// Where the masks are in the stage.
 const MASKS: &str = "masks";
 
@@ -84,7 +87,34 @@ pub fn attach(root: &OwnedFd, masks: OwnedFd) -> Result<(), Problem> {
         let target = open_beneath(&proc, name).during(&step)?;
         attach_mount(copy, target.as_fd(), name)?;
     }
-    Ok(())
+    // After its folder was made read-only: that would lie on top of it.
+    give_boot_id(&proc)
+}
+
+/// Lays an identity of this sandbox's own over the host's.
+fn give_boot_id(proc: &OwnedFd) -> Result<(), Problem> {
+    let step = "give the sandbox a boot id";
+    let target = match open_beneath(proc, BOOT_ID) {
+        Err(Errno::NOENT) => return Ok(()),
+        target => target.during(step)?,
+    };
+    let mut random = [0u8; 16];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).during(step)?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = open("boot_id", flags, Mode::from_raw_mode(0o444)).during(step)?;
+    rustix::io::write(&file, uuid(random).as_bytes()).during(step)?;
+    drop(file);
+    let copy = copy_of(CWD, "boot_id").during(step)?;
+    let attributes = Attributes::READ_ONLY | Attributes::NO_SUID | Attributes::NO_DEV | Attributes::NO_EXEC;
+    set_attributes(copy.as_fd(), attributes, false, None).during(step)?;
+    attach_mount(copy, target.as_fd(), BOOT_ID)
+}
+
+/// A random UUID (version 4) and a newline, as the kernel writes it.
+fn uuid(random: [u8; 16]) -> String {
+    let bits = u128::from_be_bytes(random) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{bits:032x}");
+    format!("{}-{}-{}-{}-{}\n", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 fn open_beneath(proc: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
@@ -94,4 +124,15 @@ fn open_beneath(proc: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
 fn copy_of(tree: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(tree, name, flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_id_is_a_random_uuid() {
+        assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff\n");
+        assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000\n");
+    }
 }

@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, mkdir, mkdirat, open, openat2};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, mount, move_mount, unmount,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, move_mount, unmount,
 };
 use rustix::process::{chdir, fchdir, pivot_root};
 
@@ -19,7 +19,10 @@ pub fn new_filesystem(kind: &str, options: &[(&str, String)], attributes: MountA
     let step = format!("mount {kind}");
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).during(&step)?;
     for (name, value) in options {
-        fsconfig_set_string(context.as_fd(), *name, value.as_str()).during(&step)?;
+        match value.as_str() {
+            "" => fsconfig_set_flag(context.as_fd(), *name).during(&step)?,
+            value => fsconfig_set_string(context.as_fd(), *name, value).during(&step)?,
+        }
     }
     fsconfig_create(context.as_fd()).during(&step)?;
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).during(&step)

@@ -62,7 +62,10 @@ impl Server {
             _ => None,
         };
         self.groups_made += 1;
-        let group = Group::make(&self.cgroups, &self.owner.group_name(self.groups_made))?;
+        let mut group = Group::make(&self.cgroups, &self.owner.group_name(self.groups_made))?;
+        if matches!(self.privilege, Privilege::SubordinateIds { .. }) {
+            group.join_freezer_early()?;
+        }
         Ok(Spare { lease, group })
     }
 

@@ -33,6 +33,10 @@ fn tree(app: &App, headers: &HeaderMap, id: &str) -> Result<Tree, ApiError> {
     if !same_secret(token, &volume.token) {
         return Err(ApiError::unauthorized("this is not the volume's token"));
     }
+    if volume.size.is_some() {
+        let message = "this volume is a disk of its own: its content is reached from sandboxes only";
+        return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, message));
+    }
     Tree::open(&volumes.folder_of(&volume))
 }
 

@@ -95,8 +95,18 @@ async fn create(
     // Not asked for at all is asked for, too: that is their default.
     let rules = network.clone().unwrap_or_else(|| serde_json::json!({}));
     let reach = network::policy(Some(&rules), app.config().internet, access)?;
+    // An image's wish to be root is not enough to be; a template's is that of whoever made it.
+    let image = origin.template.as_ref().and_then(|_| app.sandboxes().engine().resolve(&origin.image).ok());
+    let user = image.and_then(|image| image.config.user).filter(|user| user == "root");
     let request = NewSandbox {
-        spec: Spec { image: origin.image, limits: origin.resources.limits(), env, network: reach, ..Spec::default() },
+        spec: Spec {
+            image: origin.image,
+            limits: origin.resources.limits(),
+            env,
+            user,
+            network: reach,
+            ..Spec::default()
+        },
         template: Some(origin.id),
         metadata: asked.metadata.unwrap_or_default(),
         timeout: Some(timeout),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use serde::Serialize;
 use sloplet_engine::life::clock::now_ms;
-use sloplet_engine::life::{LifeError, Record, State as Life};
+use sloplet_engine::life::{LifeError, Record, Sample, State as Life};
 
 use super::extract::Path;
 use super::query::Query;
@@ -39,7 +39,7 @@ pub struct Metric {
     disk_total: u64,
 }
 
-/// What it uses now, if that is within the time that was asked for: nothing is recorded.
+/// What it used in the time that was asked for, and uses now if that is within it.
 pub async fn of_one(
     State(app): State<App>,
     access: Access,
@@ -53,12 +53,32 @@ pub async fn of_one(
     {
         return Err(ApiError::bad_request("the start must not be after the end"));
     }
+    // Whole seconds: the last one counts to its end.
+    let ms = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
+    let (from, to) = (start.map_or(0, ms), end.map_or(u64::MAX, |end| ms(end).saturating_add(999)));
+    let samples = app.sandboxes().history(&access.owner, &record.id, from, to)?;
+    let mut metrics: Vec<Metric> = samples.iter().map(|sample| past(&record, sample)).collect();
     let now = (now_ms() / 1000) as i64;
     let wanted = start.is_none_or(|start| start <= now + SLACK) && end.is_none_or(|end| end >= now - SLACK);
-    if !wanted {
-        return Ok(axum::Json(Vec::new()));
+    if wanted {
+        metrics.extend(measure(&app, &record).await?);
     }
-    Ok(axum::Json(measure(&app, &record).await?.into_iter().collect()))
+    Ok(axum::Json(metrics))
+}
+
+fn past(record: &Record, sample: &Sample) -> Metric {
+    let limits = &record.request.spec.limits;
+    Metric {
+        timestamp: time::format(sample.at_ms),
+        timestamp_unix: (sample.at_ms / 1000) as i64,
+        cpu_count: u64::from(limits.cpus.millis).div_ceil(1000),
+        cpu_used_pct: f64::from(sample.load) / 100.0,
+        mem_used: sample.memory,
+        mem_total: limits.memory.0,
+        mem_cache: sample.cache,
+        disk_used: sample.disk_used,
+        disk_total: limits.disk.0,
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -104,8 +124,7 @@ async fn measure(app: &App, record: &Record) -> Result<Option<Metric>, ApiError>
         cpu_used_pct: (after.cpu_us.saturating_sub(before.cpu_us) as f64 / elapsed * 10_000.0).round() / 100.0,
         mem_used: after.memory,
         mem_total: limits.memory.0,
-        // What could be dropped at once is not counted as used, and not told apart.
-        mem_cache: 0,
+        mem_cache: after.cache,
         disk_used: after.disk_used,
         disk_total: if after.disk_total == 0 { limits.disk.0 } else { after.disk_total },
     }))

@@ -66,6 +66,8 @@ pub fn router() -> Router<App> {
         .route("/templates/{id}/tags", get(tags::list))
         .route("/templates/{id}/tags/count", get(tags::count))
         .route("/templates/{id}/tags/exists", get(tags::exists))
+        .route("/templates/{id}/tags/groups", get(tags::groups))
+        .route("/templates/{id}/tags/{tag}/assignments", get(tags::assignments))
         .route("/volumes", get(volumes::list).post(volumes::create))
         .route("/volumes/{id}", get(volumes::info).delete(volumes::remove))
         .route("/secrets", get(secrets::list).post(secrets::create))

@@ -79,6 +79,7 @@ pub struct Start {
     steps: Vec<StartStep>,
     start_cmd: Option<String>,
     ready_cmd: Option<String>,
+    force: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,6 +91,8 @@ struct StartStep {
     args: Vec<String>,
     #[serde(default)]
     files_hash: Option<String>,
+    #[serde(default)]
+    force: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -130,9 +133,17 @@ pub async fn start(
         (None, Some(template)) => Source::Template(template),
         _ => return Err(ApiError::bad_request("exactly one of fromImage and fromTemplate must be given")),
     };
-    let step = |step: StartStep| StepRequest { kind: step.kind, args: step.args, files_hash: step.files_hash };
+    let step = |step: StartStep| StepRequest {
+        kind: step.kind,
+        args: step.args,
+        files_hash: step.files_hash,
+        force: step.force == Some(true),
+    };
     let steps: Vec<StepRequest> = asked.steps.into_iter().map(step).collect();
-    let recipe = Recipe::new(source, &steps, asked.start_cmd, asked.ready_cmd)?;
+    let mut recipe = Recipe::new(source, &steps, asked.start_cmd, asked.ready_cmd)?;
+    if asked.force == Some(true) {
+        recipe = recipe.uncached();
+    }
     app.templates().start(&access.owner, &template, &build, recipe)?;
     Ok(StatusCode::ACCEPTED)
 }

@@ -4,8 +4,9 @@
 //! no symlink leads out, whatever a sandbox changes meanwhile. Files come into being beside that folder, where no
 //! sandbox sees them, and are moved to their place when they are complete.
 //!
-//! Everything in a volume belongs to the user of the sandbox that has it: on the host all files are the server's, and
-//! the mount makes them the user's. So owners that a client names are not kept; answers tell the usual user's ids.
+//! What belongs to the usual user inside belongs to the server on the host: the mount makes it the user's. Where the
+//! server is root, everybody else inside has an id of his own on the host as well, so owners can be told and set. Elsewhere
+//! owners that a client names are not kept, and answers tell the usual user's ids.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,10 +16,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use axum::http::StatusCode;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 use serde::Serialize;
 use sloplet_engine::engine::new_id;
+use sloplet_policy::bind::VOLUME_IDS;
 
 use super::time;
 use crate::error::ApiError;
@@ -34,6 +36,9 @@ const MAX_MODE: u32 = 0o777;
 
 /// The ids of `user` inside.
 const USER: u32 = 1000;
+
+/// Ids inside.
+const IDS: u32 = 65_536;
 
 /// Never out of the folder.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -56,7 +61,7 @@ pub struct Entry {
     target: Option<String>,
 }
 
-/// What is to be set on a file. Its owner is understood, but not kept.
+/// What is to be set on a file. Its owner is kept where the server is root.
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Attributes {
@@ -74,7 +79,7 @@ impl Attributes {
         if self.mode.is_some_and(|mode| mode > MAX_MODE) {
             return Err(ApiError::bad_request("the mode must be between 0 and 0o777 (511)"));
         }
-        if self.uid.into_iter().chain(self.gid).any(|id| id > i32::MAX as u32) {
+        if self.uid.into_iter().chain(self.gid).any(|id| id >= IDS) {
             return Err(ApiError::bad_request("a uid or gid is too large"));
         }
         Ok(())
@@ -382,7 +387,22 @@ fn open(root: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// An id inside, as it is on the host. Where the server is not root, there is no choice.
+fn on_host(id: Option<u32>) -> Option<u32> {
+    let id = id.filter(|_| rustix::process::geteuid().is_root())?;
+    Some(if id == USER { 0 } else { VOLUME_IDS + id })
+}
+
+/// The reverse.
+fn inside(id: u32) -> u32 {
+    id.checked_sub(VOLUME_IDS).filter(|id| *id < IDS).unwrap_or(USER)
+}
+
 fn set(file: BorrowedFd<'_>, attributes: Attributes) -> Result<(), Errno> {
+    let (user, group) = (on_host(attributes.uid), on_host(attributes.gid));
+    if user.is_some() || group.is_some() {
+        rustix::fs::fchown(file, user.map(Uid::from_raw), group.map(Gid::from_raw))?;
+    }
     match attributes.mode {
         Some(mode) => rustix::fs::fchmod(file, Mode::from_raw_mode(mode & MAX_MODE)),
         None => Ok(()),
@@ -403,8 +423,8 @@ fn entry(stat: &Stat, name: String, path: String, target: Option<String>) -> Ent
         path,
         size: stat.st_size,
         mode: stat.st_mode & 0o7777,
-        uid: USER,
-        gid: USER,
+        uid: inside(stat.st_uid),
+        gid: inside(stat.st_gid),
         atime: when(stat.st_atime, stat.st_atime_nsec),
         mtime: when(stat.st_mtime, stat.st_mtime_nsec),
         ctime: when(stat.st_ctime, stat.st_ctime_nsec),

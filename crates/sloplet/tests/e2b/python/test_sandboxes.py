@@ -124,6 +124,19 @@ def test_metrics_are_of_now(sandbox):
     assert status == 200 and list(several["sandboxes"]) == [sandbox.sandbox_id]
 
 
+def test_metrics_are_of_a_span_of_time(own_sandbox):
+    own_sandbox.commands.run("while :; do :; done", background=True)
+    began = datetime.datetime.now(datetime.timezone.utc)
+    deadline = time.monotonic() + 60
+    while len(metrics := own_sandbox.get_metrics(start=began)) < 3:
+        assert time.monotonic() < deadline, metrics
+        time.sleep(0.5)
+    times = [metric.timestamp for metric in metrics]
+    assert times == sorted(times) and times[0] < times[1]
+    assert metrics[1].cpu_used_pct > 1
+    assert all(metric.mem_total == metrics[0].mem_total for metric in metrics)
+
+
 def test_new_rules_replace_the_old(sandbox):
     sandbox.update_network({"deny_out": ["8.8.8.8"]})
     assert sandbox.get_info().network == {"deny_out": ["8.8.8.8"]}

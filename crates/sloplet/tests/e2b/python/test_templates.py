@@ -19,9 +19,10 @@ def name():
     api.call("DELETE", f"/templates/{name}")
 
 
-def build(template, name, **options):
+def build(template, name, skip_cache=True, **options):
     logs = []
-    info = Template.build(template, name, on_build_logs=lambda entry: logs.append(entry.message), **options)
+    say = lambda entry: logs.append(entry.message)
+    info = Template.build(template, name, on_build_logs=say, skip_cache=skip_cache, **options)
     return info, logs
 
 
@@ -250,3 +251,73 @@ def test_a_large_upload_arrives_whole(name, tmp_path):
     template = Template(file_context_path=str(tmp_path)).from_base_image().copy("large", "large")
     _, logs = build(template.run_cmd("sha256sum large"), name)
     assert any(line.startswith(digest) for line in logs)
+
+
+def test_steps_that_were_done_before_are_not_done_again(name, context):
+    def template(last="echo last", first=f"date +%s%N > /home/user/when; : {name}"):
+        return (
+            Template(file_context_path=str(context))
+            .from_base_image()
+            .set_envs({"A": "1", "B": "$A-2"})
+            .run_cmd(first)
+            .set_workdir("/home/user/there")
+            .copy("folder/a.txt", "a.txt")
+            .set_user("root")
+            .run_cmd(last)
+        )
+
+    def when(tag):
+        sandbox = Sandbox.create(f"{name}:{tag}", timeout=60)
+        try:
+            look = 'cat ~user/when; echo "$B $(pwd) $(id -un)"; cat a.txt'
+            first, *rest = sandbox.commands.run(look).stdout.splitlines()
+            assert rest == ["1-2 /home/user/there root", "a"], rest
+            return first
+        finally:
+            sandbox.kill()
+
+    _, logs = build(template(), f"{name}:one", skip_cache=False)
+    assert not any(line.startswith("CACHED") for line in logs), logs
+    _, logs = build(template(), f"{name}:two", skip_cache=False)
+    assert sum(line.startswith("CACHED") for line in logs) == 6, logs
+    assert when("one") == when("two")
+    # Only what comes after a change is done.
+    _, logs = build(template(last="echo other"), f"{name}:three", skip_cache=False)
+    assert sum(line.startswith("CACHED") for line in logs) == 4, logs
+    assert "other" in logs and when("three") == when("one")
+    (context / "folder" / "a.txt").write_text("a")
+    _, logs = build(template(), f"{name}:four", skip_cache=False)
+    assert sum(line.startswith("CACHED") for line in logs) == 2, logs
+    _, logs = build(template(), f"{name}:five", skip_cache=True)
+    assert not any(line.startswith("CACHED") for line in logs), logs
+    assert when("five") != when("one")
+
+
+def test_a_step_can_be_forced(name):
+    first, forced = f"echo {name}", "echo forced"
+
+    def template():
+        return Template().from_base_image().run_cmd(first).skip_cache().run_cmd(forced).run_cmd("echo end")
+
+    build(template(), f"{name}:one", skip_cache=False)
+    _, logs = build(template(), f"{name}:two", skip_cache=False)
+    assert [line for line in logs if line.startswith("CACHED")] == [f"CACHED [1/3] RUN {first}"], logs
+
+
+def test_a_failed_step_is_done_again(name):
+    for _ in range(2):
+        with pytest.raises(BuildException, match="exit status 3"):
+            build(Template().from_base_image().run_cmd(f"echo {name}").run_cmd("exit 3"), name, skip_cache=False)
+
+
+def test_tags_tell_what_they_were_given_to(name):
+    first, _ = build(Template().from_base_image().run_cmd("echo 1"), f"{name}:v1", tags=["stable"])
+    status, groups = api.call("GET", f"/templates/{first.template_id}/tags/groups?sort=name_asc&tagsLimit=1")
+    assert status == 200 and [group["tag"] for group in groups["tags"]] == ["stable"]
+    assert groups["tags"][0]["assignments"][0]["buildId"] == first.build_id and groups["nextCursor"]
+    status, rest = api.call("GET", f"/templates/{first.template_id}/tags/groups?sort=name_asc&tagsCursor={groups['nextCursor']}")
+    assert [group["tag"] for group in rest["tags"]] == ["v1"] and rest["nextCursor"] is None
+    status, events = api.call("GET", f"/templates/{first.template_id}/tags/v1/assignments")
+    assert status == 200 and uuid.UUID(events["data"][0]["assignmentId"]) and events["data"][0]["buildFinishedAt"]
+    assert api.call("GET", f"/templates/{first.template_id}/tags/none/assignments")[0] == 404
+    assert api.call("GET", f"/templates/{first.template_id}/tags/groups?sort=x")[0] == 400

@@ -141,3 +141,20 @@ async def test_the_asynchronous_client_does_the_same():
         assert [one.path for one in await volume.list("/")] == ["/a"]
     finally:
         assert await AsyncVolume.destroy(volume.volume_id) is True
+
+
+def test_owners_are_the_same_from_both_sides(volume):
+    entry = volume.write_file("/of-root", "x", uid=0, gid=0, mode=0o600)
+    assert (entry.uid, entry.gid) == (0, 0)
+    volume.write_file("/mine", "y")
+    sandbox = Sandbox.create(timeout=60, volume_mounts={"/mnt/v": volume})
+    try:
+        look = sandbox.commands.run("stat -c '%n %u:%g %a' of-root mine; cat of-root || true", cwd="/mnt/v")
+        assert look.stdout == "of-root 0:0 600\nmine 1000:1000 644\n"
+        sandbox.commands.run("echo z > inside; chown 33:44 inside", user="root", cwd="/mnt/v")
+        entry = volume.get_info("/inside")
+        assert (entry.uid, entry.gid, volume.read_file("/inside")) == (33, 44, "z\n")
+        volume.update_metadata("/inside", uid=1000, gid=1000)
+        assert sandbox.commands.run("stat -c %U inside", cwd="/mnt/v").stdout == "user\n"
+    finally:
+        sandbox.kill()

@@ -1,0 +1,48 @@
+//! Removes folders in which sandboxes of an ordinary user left files of subordinate ids.
+//!
+//! Such files belong to the user only in a user namespace that maps those ids. So a short-lived process of the same
+//! binary enters one, as a spawner does, and removes them there.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use sloplet_sys::clone::SingleThreaded;
+
+use crate::idmap;
+use crate::protocol::{During, Privilege, Problem};
+
+/// The hidden subcommand that makes the binary remove a folder: first subordinate ids, then the folder.
+pub const SUBCOMMAND: &str = "__remove";
+
+const STEP: &str = "remove files of subordinate ids";
+
+/// Has `program` remove the folder.
+pub fn remove_with(program: &Path, first_uid: u32, first_gid: u32, folder: &Path) -> Result<(), Problem> {
+    let ended = Command::new(program)
+        .args([SUBCOMMAND, &first_uid.to_string(), &first_gid.to_string()])
+        .arg(folder)
+        .env_clear()
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .output()
+        .during(STEP)?;
+    match ended.status.success() {
+        true => Ok(()),
+        false => Err(Problem::plain(STEP, String::from_utf8_lossy(&ended.stderr).trim().to_owned())),
+    }
+}
+
+/// What the subcommand does with the words after it.
+pub fn run<'a>(mut words: impl Iterator<Item = &'a OsStr>) -> Result<(), Problem> {
+    let usage = || Problem::plain(STEP, "it is called by sloplet itself");
+    let id = |word: Option<&OsStr>| word.and_then(OsStr::to_str)?.parse().ok();
+    let first_uid = id(words.next()).ok_or_else(usage)?;
+    let first_gid = id(words.next()).ok_or_else(usage)?;
+    let folder = Path::new(words.next().ok_or_else(usage)?);
+    let thread = SingleThreaded::prove().during(STEP)?;
+    idmap::enter_own_user_namespace(&thread, &Privilege::SubordinateIds { first_uid, first_gid })?;
+    // Folders without permissions are no obstacle there, and no symlink below the folder is followed.
+    std::fs::remove_dir_all(folder).during(STEP)
+}
