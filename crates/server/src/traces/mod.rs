@@ -1,7 +1,7 @@
 //! Traces for OpenTelemetry: what took how long, sent to a collector over HTTP as OTLP's JSON.
 //!
 //! Spans are `tracing`'s own, at the level `debug`: without a collector nobody looks at them, and they cost nothing.
-//! [`Traces`] turns each one that ends into a line of OTLP ([`otlp`]); [`export`] sends them in batches. OpenTelemetry's own
+//! [`Traces`] turns each one that ends into a line of OTLP (`otlp`); `export` sends them in batches. OpenTelemetry's own
 //! crates would bring a second HTTP stack and Protocol Buffers for these few hundred lines.
 //!
 //! A request's header `traceparent` is honoured: its span is then part of the caller's trace. No header, query, environment
