@@ -22,6 +22,7 @@ pub mod cgroups;
 pub mod http;
 pub mod invocation;
 pub mod leaks;
+pub mod packages;
 pub mod server;
 pub mod world;
 
