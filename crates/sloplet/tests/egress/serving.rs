@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Host, Server, World, built, fast, packages};
+use crate::common::{Ended, Host, Invocation, Server, Sloplet, World, built, fast, packages};
 use crate::{both, inside};
 
 /// How long something that is bound to happen may take on a busy machine.
@@ -22,16 +22,48 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// A command with the server's key, to be started: the same one that the test asks with.
+pub fn invoke(served: &Server, words: &[&str]) -> Invocation {
+    let url = format!("http://{}", served.address);
+    served.invoke(words).env("SLOPLET_URL", &url).env("SLOPLET_API_KEY", &served.key)
+}
+
+/// The same, to its end.
+pub fn command(served: &Server, words: &[&str]) -> Ended {
+    invoke(served, words).finish()
+}
+
+/// Removes its sandboxes and ends the server.
+#[track_caller]
+pub fn end(served: Server) {
+    command(&served, &["rm", "--all"]).expect_code(0);
+    served.end_with_its_sandboxes();
+}
+
+/// Kills the server and starts another one, for the same key.
+pub fn restart(served: Server) -> Server {
+    let (sloplet, key) = (served.sloplet.clone(), served.key.clone());
+    served.kill();
+    start_for(&sloplet, key)
+}
+
+/// A server for a key that an earlier one gave out.
+fn start_for(sloplet: &Sloplet, key: String) -> Server {
+    let mut served = Server::start_with(sloplet, &[]);
+    served.key = key;
+    served
+}
+
 /// What a program with the helpers of `inside.py` shows in a sandbox.
 #[track_caller]
 pub fn exec(served: &Server, id: &str, program: &str) -> Value {
-    crate::shown(served.command(&["exec", id, "--", "python3", "-c", &inside(program)]))
+    crate::shown(command(served, &["exec", id, "--", "python3", "-c", &inside(program)]))
 }
 
 #[track_caller]
 fn create(served: &Server, world: &World, options: &[&str]) -> String {
     let mount = world.mount();
-    served.command(&[&["create", "--timeout=never", &mount][..], options].concat()).expect_code(0).word()
+    command(served, &[&["create", "--timeout=never", &mount][..], options].concat()).expect_code(0).word()
 }
 
 #[track_caller]
@@ -62,9 +94,10 @@ bad.recv(10)
 open('/tmp/holds', 'w').close()
 bad.settimeout(120)
 show([attempt(lambda: bad.recv(10).decode() or 'closed'), request(fine, 'example.com')])";
-        let holding = served.invoke(&["exec", &id, "--", "python3", "-c", &inside(holds)]).within(PATIENCE * 3).start();
+        let holding =
+            invoke(&served, &["exec", &id, "--", "python3", "-c", &inside(holds)]).within(PATIENCE * 3).start();
         until("it holds its connections", || {
-            served.command(&["exec", &id, "--", "test", "-e", "/tmp/holds"]).code == 0
+            command(&served, &["exec", &id, "--", "test", "-e", "/tmp/holds"]).code == 0
         });
         set_rules(&served, &id, json!({"allow": ["example.com"]}));
         assert_eq!(crate::shown(holding.finish()), json!(["refused", "ok"]), "{}", sloplet.name);
@@ -86,7 +119,7 @@ show([attempt(lambda: bad.recv(10).decode() or 'closed'), request(fine, 'example
             assert!(message.contains(said), "{message}");
         }
         assert_eq!(exec(&served, &id, TRY), json!(["no name", "ok"]), "what was refused changed nothing");
-        served.end_with_its_sandboxes();
+        end(served);
     }
 }
 
@@ -120,7 +153,7 @@ fn what_is_near_the_server_is_for_its_owner() {
     for private in ["http://169.254.169.254/", "http://10.20.0.5/", "http://192.168.77.7/", "http://10.99.7.2/"] {
         assert_eq!(fetch(private), "403", "{private}");
     }
-    served.end_with_its_sandboxes();
+    end(served);
 }
 
 #[test]
@@ -144,17 +177,17 @@ while not os.path.exists('/tmp/go'): time.sleep(0.1)
 held.sendall(b'still here')
 show(held.recv(100).decode())";
             let holding =
-                served.invoke(&["exec", &id, "--", "python3", "-c", &inside(holds)]).within(PATIENCE * 3).start();
-            until("it holds", || served.command(&["exec", &id, "--", "test", "-e", "/tmp/holds"]).code == 0);
-            served.command(&["pause", &id]).expect_code(0);
-            let fork = served.command(&["fork", &id]).expect_code(0).word();
-            served.command(&["resume", &id]).expect_code(0);
-            served.command(&["exec", &id, "--", "touch", "/tmp/go"]).expect_code(0);
+                invoke(&served, &["exec", &id, "--", "python3", "-c", &inside(holds)]).within(PATIENCE * 3).start();
+            until("it holds", || command(&served, &["exec", &id, "--", "test", "-e", "/tmp/holds"]).code == 0);
+            command(&served, &["pause", &id]).expect_code(0);
+            let fork = command(&served, &["fork", &id]).expect_code(0).word();
+            command(&served, &["resume", &id]).expect_code(0);
+            command(&served, &["exec", &id, "--", "touch", "/tmp/go"]).expect_code(0);
             assert_eq!(crate::shown(holding.finish()), "still here", "{}", sloplet.name);
             assert_eq!(exec(&served, &id, TRY), expected, "after a pause ({})", sloplet.name);
             assert_eq!(exec(&served, &fork, TRY), expected, "in a fork ({})", sloplet.name);
             served.ask("POST", &format!("/sandboxes/{fork}/stop"), None).expect(200);
-            served.command(&["resume", &fork]).expect_code(0);
+            command(&served, &["resume", &fork]).expect_code(0);
             assert_eq!(exec(&served, &fork, TRY), expected, "after a stop ({})", sloplet.name);
             // While there is no server nothing goes out; with the next one, everything as before.
             let tries = "
@@ -164,23 +197,24 @@ while True:
     with open('/tmp/tries', 'a') as file:
         file.write(outcome + '\\n')
     time.sleep(0.1)";
-            let script = format!("python3 -c \"$0\" >/dev/null 2>&1 & echo $!");
-            served.command(&["exec", &id, "--", "sh", "-c", &script, &inside(tries)]).expect_code(0);
-            until("it tries", || served.command(&["exec", &id, "--", "grep", "-q", "ok", "/tmp/tries"]).code == 0);
+            let script = "python3 -c \"$0\" >/dev/null 2>&1 & echo $!";
+            command(&served, &["exec", &id, "--", "sh", "-c", script, &inside(tries)]).expect_code(0);
+            until("it tries", || command(&served, &["exec", &id, "--", "grep", "-q", "ok", "/tmp/tries"]).code == 0);
+            let key = served.key.clone();
             served.kill();
             thread::sleep(Duration::from_millis(500));
             world.forget();
             thread::sleep(Duration::from_millis(1000));
             assert_eq!(world.seen(), Vec::<Value>::new(), "something went out without a server ({})", sloplet.name);
-            let served = Server::start_with(&sloplet, &[]);
-            served.command(&["exec", &id, "--", "sh", "-c", ": >/tmp/tries"]).expect_code(0);
+            let served = start_for(&sloplet, key);
+            command(&served, &["exec", &id, "--", "sh", "-c", ": >/tmp/tries"]).expect_code(0);
             until("it reaches it again", || {
-                served.command(&["exec", &id, "--", "grep", "-q", "ok", "/tmp/tries"]).code == 0
+                command(&served, &["exec", &id, "--", "grep", "-q", "ok", "/tmp/tries"]).code == 0
             });
             assert_eq!(exec(&served, &id, TRY), expected, "after kill -9 ({})", sloplet.name);
             set_rules(&served, &id, json!({"allow": ["example.org"]}));
             assert_eq!(exec(&served, &id, TRY), json!(["no name", "ok"]), "{}", sloplet.name);
-            served.end_with_its_sandboxes();
+            end(served);
         }
     }
     leaks.assert_none_new_after_a_server();
@@ -196,14 +230,17 @@ fn people_are_asked() {
     let waiting = || served.ask("GET", "/approvals", None).expect(200).json()["approvals"].as_array().unwrap().clone();
     let answered = |answer: &str| {
         let program = inside("show(reach('example.com', 80))");
-        let trying = served.invoke(&["exec", &id, "--", "python3", "-c", &program]).within(PATIENCE * 2).start();
+        let trying = invoke(&served, &["exec", &id, "--", "python3", "-c", &program]).within(PATIENCE * 2).start();
         until("it asks", || !waiting().is_empty());
         let asked = waiting().remove(0);
         assert_eq!(
             (&asked["name"], &asked["port"], &asked["rule"]),
             (&json!("example.com"), &json!(80), &json!("example.com"))
         );
-        assert_eq!(asked["sandbox"].as_str().unwrap(), served.json(&["ls"])[0]["id"].as_str().unwrap());
+        assert_eq!(
+            asked["sandbox"].as_str().unwrap(),
+            command(&served, &["ls", "--json"]).json()[0]["id"].as_str().unwrap()
+        );
         world.forget();
         assert_eq!(world.seen(), Vec::<Value>::new());
         let path = format!("/approvals/{}", asked["id"]);
@@ -221,7 +258,7 @@ fn people_are_asked() {
     // New rules, new answers.
     set_rules(&served, &id, json!({"ask": ["example.com"]}));
     assert_eq!(answered("deny"), "denied");
-    served.end_with_its_sandboxes();
+    end(served);
     // Where there is nobody to ask, the answer is no.
     let program = inside("show(reach('example.com', 80))");
     let binary = host.binary().to_str().unwrap();
@@ -236,11 +273,12 @@ fn e2bs_package_sets_rules() {
         return; // needs an image that takes minutes to build
     }
     let host = Host::shared();
-    let world = World::new(&host);
-    let sloplet = world.around(host.root());
-    built::copy_to(&sloplet, "base");
+    // Before there is another world outside, in which there is nobody who has them.
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2b/requirements.txt");
     let python = packages::python("requirements.txt", "python3", &list).join("bin/python");
+    built::copy_to(&host.root(), "base");
+    let world = World::new(&host);
+    let sloplet = world.around(host.root());
     for internet in [false, true] {
         let options: &[&str] = if internet { &["--allow-internet"] } else { &[] };
         let served = Server::start_with(&sloplet, options);
@@ -257,7 +295,7 @@ fn e2bs_package_sets_rules() {
             .unwrap();
         let said = [String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)].concat();
         println!("{said}");
-        served.end_with_its_sandboxes();
+        end(served);
         assert!(output.status.success(), "the package's tests failed, see above");
     }
 }
