@@ -186,6 +186,7 @@ fn names() -> Value {
         "both.example.net": ["45.33.10.1", PUBLIC_V6],
         "private.example.net": ["10.20.0.5"],
         "metadata.example.net": ["169.254.169.254"],
+        "metadata.google.internal": ["169.254.169.254"],
         "loopback.example.net": ["127.0.0.1"],
         "host.example.net": [NEAR],
         "mixed.example.net": ["10.20.0.5", "45.33.10.2"],

@@ -71,9 +71,9 @@ outcomes = {spelling: reach(spelling, 80) for spelling in spellings}
 for spelling in spellings:
     literal = f'[{spelling}]' if ':' in spelling else spelling
     text = exchange('198.18.0.1', 3128, f'GET http://{literal}/latest HTTP/1.1\\r\\nHost: {literal}\\r\\n\\r\\n')
-    outcomes['through the proxy: ' + spelling] = 'denied' if text.split(' ')[1] in ('403', '502') else text
+    outcomes['through the proxy: ' + spelling] = 'denied' if text.split(' ')[1] == '403' else text
     text = exchange('198.18.0.1', 3128, f'CONNECT {literal}:80 HTTP/1.1\\r\\nHost: {literal}:80\\r\\n\\r\\n')
-    outcomes['CONNECT ' + spelling] = 'denied' if text.split(' ')[1] in ('403', '502') else text
+    outcomes['CONNECT ' + spelling] = 'denied' if text.split(' ')[1] == '403' else text
 show(outcomes)";
     let control = "show([reach(address, 80) for address in ('169.254.169.254', '2852039166', 'fd00:ec2::254', 'metadata.example.net')])";
     for sloplet in both(&host, &world) {
@@ -210,9 +210,10 @@ fn probe_56_requests_that_can_be_read_in_two_ways_are_refused() {
     let host = Host::shared();
     let world = World::new(&host);
     let program = r"
+import re
 smuggled = 'GET /smuggled HTTP/1.1\r\nHost: example.org\r\n\r\n'
 def status(text):
-    return ','.join(line.split(' ')[1] for line in text.split('\r\n') if line.startswith('HTTP/1.1 ')) or text
+    return ','.join(re.findall('HTTP/1.1 ([0-9]+)', text)) or text
 base = 'POST / HTTP/1.1\r\nHost: example.com\r\n'
 show({
     'CL and TE': status(exchange('example.com', 80, base + 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' + smuggled)),
