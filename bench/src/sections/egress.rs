@@ -57,21 +57,20 @@ pub fn measure(options: &Options, report: &mut Report, dir: &Scratch) -> Result<
     let networks = &networks;
     // On a thread of its own, which is then in another namespace for good.
     let measured = thread::scope(|scope| {
-        let work = scope.spawn(move || -> Result<(Vec<Table<Timing>>, Vec<Table<Quantity>>)> {
+        let work = scope.spawn(move || {
             networks.enter("near")?;
             let ours = Ours::start(dir, 1)?;
             let (timings, quantities) = connections(options, networks, &ours, [nat, slirp, pasta])?;
-            let creation = creation(options, &ours)?;
-            Ok((vec![timings, creation], vec![quantities]))
+            anyhow::Ok((timings, quantities, creation(options, &ours)?))
         });
         work.join().unwrap_or_else(|_| anyhow::bail!("the measuring thread panicked"))
     });
-    let (timings, quantities) = measured?;
-    print::timings(&timings[0], &[("direct", DIRECT), ("NAT", NAT)]);
-    quantities.iter().for_each(print::quantities);
-    print::timings(&timings[1], &[("without", WITHOUT_RULES)]);
-    report.timings.extend(timings);
-    report.quantities.extend(quantities);
+    let (timings, quantities, creation) = measured?;
+    print::timings(&timings, &[("direct", DIRECT), ("NAT", NAT)]);
+    print::quantities(&quantities);
+    print::timings(&creation, &[("without", WITHOUT_RULES)]);
+    report.timings.extend([timings, creation]);
+    report.quantities.push(quantities);
     Ok(())
 }
 

@@ -78,7 +78,7 @@ show(outcomes)";
     let control = "show([reach(address, 80) for address in ('169.254.169.254', '2852039166', 'fd00:ec2::254', 'metadata.example.net')])";
     for sloplet in both(&host, &world) {
         assert_eq!(python_outside(&sloplet, &world, control), json!(vec!["ok"; 4]));
-        for options in [vec!["--allow-internet", "--ipv6"], vec!["--allow=*.example.net:*", "--allow=example.com"]] {
+        for options in [["--allow-internet", "--ipv6"], ["--allow=*.example.net:*", "--allow=example.com"]] {
             world.forget();
             all_refused(&python(&sloplet, &world, &options, program), &sloplet);
             assert_eq!(world.seen_of("tcp"), Vec::<Value>::new(), "{options:?} ({})", sloplet.name);

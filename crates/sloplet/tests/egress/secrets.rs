@@ -64,7 +64,7 @@ fn the_vendors_packages_work_without_the_keys() {
     let host = Host::shared();
     let world = World::new(&host);
     let (full, options) = (vendors.is_some(), agent(&world, vendors.as_deref()));
-    for sloplet in both(&host, &world).map(with_keys) {
+    for sloplet in both(&host, &world).into_iter().map(with_keys) {
         let options: Vec<&str> = options.iter().map(String::as_str).chain(SECRETS).chain(["--budget-usd=1"]).collect();
         world.forget();
         if full {
@@ -113,7 +113,7 @@ fn probe_61_the_keys_are_nowhere_inside_and_go_nowhere_else() {
         &ANTHROPIC[20..]
     );
     let options = agent(&world, None);
-    for sloplet in both(&host, &world).map(with_keys) {
+    for sloplet in both(&host, &world).into_iter().map(with_keys) {
         world.forget();
         let options: Vec<&str> =
             options.iter().map(String::as_str).chain([SECRETS[0], "--allow=example.com"]).collect();
