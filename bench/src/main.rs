@@ -7,7 +7,7 @@
 //! - [`sections`]: what is measured, a file for each table.
 //! - [`competitors`]: how the others are set up, run and cleaned up after.
 //! - [`ours`]: the engine library and the binary under test.
-//! - [`http`]: a client for what is served.
+//! - [`http`]: a client for what is served; [`traffic`]: both ends of connections out of a sandbox.
 //! - [`measure`]: rounds and samples; [`process_memory`]: what processes and the kernel hold.
 //! - [`scratch`]: folders for what is made.
 //! - [`report`], [`mod@print`]: the results, for machines and for people; [`targets`]: what they must be.
@@ -27,6 +27,7 @@ mod report;
 mod scratch;
 mod sections;
 mod targets;
+mod traffic;
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -49,6 +50,10 @@ fn main() -> ExitCode {
             };
         }
         Some(word) if word == stopwatch::SUBCOMMAND => return stopwatch::serve(),
+        Some(word) if word == traffic::SERVER => return traffic::serve(std::env::args().nth(2)),
+        Some(word) if word == traffic::CLIENT => {
+            return traffic::measure(&std::env::args().skip(2).collect::<Vec<_>>());
+        }
         _ => {}
     }
     match run(&Options::parse()) {

@@ -52,6 +52,8 @@ pub enum SectionName {
     Agent,
     /// The server, over HTTP.
     Serve,
+    /// Connections out of a sandbox.
+    Egress,
 }
 
 impl Options {

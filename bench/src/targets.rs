@@ -25,6 +25,9 @@ pub fn judge(report: &Report, complete: bool) -> Vec<Target> {
     most("the idle server < 30 MiB", value(SERVE_IDLE), 30.0, "MiB");
     most("200 clients in 50 sandboxes: none fails", value(SERVE_FAILURES), 0.0, "clients");
     most("transfers in bounded memory: < 64 MiB more", value(SERVE_GROWTH), 64.0, "MiB");
+    most("out of a sandbox: a connection ≤ 3.5 × direct", over(p50(EGRESS), p50(DIRECT)), 3.5, "×");
+    let more = p50(WITH_RULES).zip(p50(WITHOUT_RULES)).map(|(with, without)| with - without);
+    most("creation with an allowlist ≤ 1.5 ms more than without", more, 1.5, "ms");
     let mut least = |promise: &str, measured: Option<f64>, limit: f64, unit: &str| {
         all.push(target(promise, measured, unit, |value| value >= limit));
     };
@@ -34,6 +37,11 @@ pub fn judge(report: &Report, complete: bool) -> Vec<Target> {
     least("Docker's API ≥ 20 × created → first output", over(p50(SERVE_DOCKER), p50(SERVE_CREATE)), 20.0, "×");
     least("upload ≥ 500 MB/s", value(SERVE_UPLOAD), 500.0, "MB/s");
     least("download ≥ 500 MB/s", value(SERVE_DOWNLOAD), 500.0, "MB/s");
+    least("a stream into a sandbox ≥ 30 % of veth + NAT", over(value(EGRESS_DOWN), value(NAT_DOWN)), 0.3, "×");
+    least("a stream out of a sandbox ≥ 30 % of veth + NAT", over(value(EGRESS_UP), value(NAT_UP)), 0.3, "×");
+    least("a stream into a sandbox ≥ 2 × slirp4netns", over(value(EGRESS_DOWN), value(SLIRP_DOWN)), 2.0, "×");
+    least("a stream out of a sandbox ≥ 2 × slirp4netns", over(value(EGRESS_UP), value(SLIRP_UP)), 2.0, "×");
+    least("1,000 connections out of a sandbox at once", value(EGRESS_CROWD), 1000.0, "connections");
     let wanted = value(PIPE_SPEED).map_or(1.0, |pipe| (0.7 * pipe).min(1.0));
     let promise = format!("streaming ≥ 1 GB/s or 70 % of a plain pipe (here: {wanted:.2} GB/s)");
     least(&promise, value(STREAM_SPEED), wanted, "GB/s");

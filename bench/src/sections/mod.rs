@@ -4,6 +4,7 @@ pub mod names;
 
 mod agent;
 mod density;
+mod egress;
 mod exec;
 mod rate;
 mod serve;
@@ -39,6 +40,9 @@ pub fn run_all(options: &Options, report: &mut Report) -> Result<()> {
     }
     if options.wants(SectionName::Agent) {
         agent::measure(report, dir)?;
+    }
+    if options.wants(SectionName::Egress) {
+        egress::measure(options, report, dir)?;
     }
     Ok(())
 }

@@ -33,3 +33,16 @@ pub const SERVE_UPLOAD: &str = "upload of 1 GiB";
 pub const SERVE_DOWNLOAD: &str = "download of 1 GiB";
 pub const SERVE_GROWTH: &str = "memory it took (PSS)";
 pub const FORK_PAUSED: &str = "fork, paused";
+
+pub const DIRECT: &str = "direct, over loopback";
+pub const NAT: &str = "veth + NAT";
+pub const NAT_DOWN: &str = "veth + NAT, down";
+pub const NAT_UP: &str = "veth + NAT, up";
+pub const SLIRP_DOWN: &str = "slirp4netns, down";
+pub const SLIRP_UP: &str = "slirp4netns, up";
+pub const EGRESS: &str = "sloplet";
+pub const EGRESS_DOWN: &str = "sloplet, down";
+pub const EGRESS_UP: &str = "sloplet, up";
+pub const EGRESS_CROWD: &str = "sloplet, connections at once that answer";
+pub const WITHOUT_RULES: &str = "without a way out";
+pub const WITH_RULES: &str = "with an allowlist";

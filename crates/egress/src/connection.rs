@@ -32,6 +32,13 @@ use crate::requests::{self, Response};
 /// How long a hello, or the first line, may take once it has begun.
 const HELLO: Duration = Duration::from_secs(10);
 
+/// How long a program's first word may be held back that could become a request. Programs that speak something else may wait
+/// for an answer to it.
+const WORD: Duration = Duration::from_millis(100);
+
+/// No hurry.
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+
 /// When a later request on a connection is refused: how long the answers to earlier ones must have been quiet, and how
 /// often that is looked at.
 const QUIET: (Duration, u32) = (Duration::from_millis(100), 20);
@@ -276,12 +283,49 @@ async fn first_bytes(record: &Record, client: &TcpStream, seen: &mut Vec<u8>, ch
                 },
             }
             if relay::read_more(client, seen).await? == 0 {
-                return Err(Stop::Gone);
+                return if first::incomplete(seen) { Ok(Protocol::Raw) } else { Err(Stop::Gone) };
             }
         }
     };
     let late = || Err(Problem::malformed("its first bytes took too long").into());
     timeout(HELLO, clear).await.unwrap_or_else(|_| late())
+}
+
+/// The same once there is somebody to pass the first bytes on to. What could become a request, but is not even a line yet, is
+/// passed on when nothing follows for a moment: `ahead` is how much of `seen` was. Whatever it becomes, no server acts before
+/// the rest was checked.
+async fn first_words(
+    record: &Record,
+    client: &TcpStream,
+    upstream: &TcpStream,
+    seen: &mut Vec<u8>,
+    check: &Check,
+    ahead: &mut usize,
+) -> Result<Protocol, Stop> {
+    let mut wait = None;
+    loop {
+        let count = match wait {
+            Some(wait) => timeout(wait, relay::read_more(client, seen)).await,
+            None if seen.is_empty() => Ok(relay::read_more(client, seen).await),
+            None => Ok(Ok(seen.len())),
+        };
+        match count {
+            Ok(count) => {
+                if count? == 0 {
+                    return Ok(Protocol::Raw);
+                }
+            }
+            Err(_) => {
+                record.up(seen.len() - *ahead)?;
+                relay::write_all(upstream, &seen[*ahead..]).await?;
+                *ahead = seen.len();
+            }
+        }
+        if matches!(check, Check::Nothing) || !first::incomplete(seen) {
+            return first_bytes(record, client, seen, check).await;
+        }
+        wait = Some(if *ahead < seen.len() { WORD } else { FOREVER });
+    }
 }
 
 /// Dials and relays. Dialing, waiting for the client's first bytes, and passing on what the server says first all go on at
@@ -318,18 +362,20 @@ async fn tunnel(
     let single = *entry == Entry::Forward;
     let in_http = AtomicBool::new(false);
     let up = async {
+        let mut ahead = 0;
         let protocol = match protocol {
             Some(protocol) => protocol,
-            None => first_bytes(record, client, seen, check).await?,
+            None => first_words(record, client, &upstream, seen, check, &mut ahead).await?,
         };
         if single || (protocol == Protocol::Http && !matches!(check, Check::Nothing)) {
             in_http.store(true, Relaxed);
-            return requests::pump(record, client, &upstream, seen, check, &response, single).await;
+            let requests = requests::Requests { record, client, upstream: &upstream, check, response: &response };
+            return requests.pump(seen, ahead, single).await;
         }
         if !seen.is_empty() {
             record.passed(protocol);
-            record.up(seen.len())?;
-            relay::write_all(&upstream, seen).await?;
+            record.up(seen.len() - ahead)?;
+            relay::write_all(&upstream, &seen[ahead..]).await?;
             *seen = Vec::new();
         }
         Ok(relay::pump(client, &upstream, |count, _| record.up(count)).await?)

@@ -48,6 +48,14 @@ pub(crate) fn classify(bytes: &[u8]) -> Kind {
     }
 }
 
+/// Whether this is a part of a line that no server acts upon before more of it comes, and that may become a request but need
+/// not.
+pub(crate) fn incomplete(bytes: &[u8]) -> bool {
+    // Some servers take a lone CR for the end of a line.
+    let lines = bytes.iter().any(|b| matches!(b, b'\r' | b'\n'));
+    !bytes.is_empty() && !lines && classify(bytes) == Kind::More && !common_http(bytes)
+}
+
 /// Whether this begins as HTTP requests do that people make, whole or not.
 pub(crate) fn common_http(bytes: &[u8]) -> bool {
     ["GET ", "HEAD ", "POST ", "PUT ", "PATCH ", "DELETE ", "OPTIONS ", "CONNECT "]
@@ -86,6 +94,12 @@ mod tests {
             (b" GET / HTTP/1.1\r\n", Kind::Raw),
         ] {
             assert_eq!(classify(bytes), kind, "{:?}", String::from_utf8_lossy(bytes));
+        }
+        assert!(incomplete(b"PING") && incomplete(b"GET"));
+        for bytes in
+            [&b""[..], b"GET / HTTP/1.1", b"\r", b"\nGET", b"GET / HTTP/1.1\rHost: a\r\r", b"PING\r\n", b"\x16\x03\x01"]
+        {
+            assert!(!incomplete(bytes), "{:?}", String::from_utf8_lossy(bytes));
         }
         assert_eq!(classify(&[b'a'; 65]), Kind::Raw, "no method is so long");
         assert_eq!(classify(&[b"GET /".as_slice(), &[b'a'; MAX_LINE]].concat()), Kind::Http, "refused as too long");

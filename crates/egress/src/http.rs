@@ -24,6 +24,8 @@ pub(crate) struct Head {
     pub(crate) body: Body,
     /// Whether it asks for another protocol.
     pub(crate) upgrade: bool,
+    /// Whether it offered HTTP/2 without TLS, which could not be checked. The offer is not among its fields any more.
+    pub(crate) downgraded: bool,
     /// HTTP/1.x.
     pub(crate) minor: u8,
     /// All fields, for those who write the request anew.
@@ -93,6 +95,21 @@ impl Head {
     }
 }
 
+impl Head {
+    /// As it goes over the wire.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut out = format!("{} {} HTTP/1.{}\r\n", self.method, self.target, self.minor).into_bytes();
+        for (name, value) in &self.fields {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        out
+    }
+}
+
 /// Where a head ends in `bytes`; looked for from `from` on, where earlier looks found nothing. Lines end in CR LF, always.
 pub(crate) fn head_end(bytes: &[u8], from: usize) -> Result<Option<usize>, &'static str> {
     for at in from..bytes.len() {
@@ -120,7 +137,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, &'static str> {
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
         return Err("the request's head is malformed");
     };
-    let (mut host, mut length, mut chunked, mut upgrade) = (None, None, false, false);
+    let (mut host, mut length, mut chunked, mut upgrade, mut downgraded) = (None, None, false, false, false);
     for field in request.headers.iter() {
         let name = field.name;
         if field.value.iter().any(|b| matches!(b, 0..=8 | 10..=31 | 127)) {
@@ -144,9 +161,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, &'static str> {
             }
             chunked = true;
         } else if name.eq_ignore_ascii_case("upgrade") {
-            if field.value.to_ascii_lowercase().windows(3).any(|part| part == b"h2c") {
-                return Err("HTTP/2 without TLS cannot be checked");
-            }
+            // An offer that any server may decline, and Java makes with every request.
+            downgraded |= field.value.to_ascii_lowercase().windows(3).any(|part| part == b"h2c");
             upgrade = true;
         }
     }
@@ -155,15 +171,24 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, &'static str> {
         (_, true) => Body::Chunked,
         (length, false) => Body::Length(length.unwrap_or(0)),
     };
-    Ok(Head {
-        method: method.to_owned(),
-        target: target.to_owned(),
-        host,
-        body,
-        upgrade,
-        minor,
-        fields: request.headers.iter().map(|field| (field.name.to_owned(), field.value.to_vec())).collect(),
-    })
+    let mut fields: Vec<(String, Vec<u8>)> =
+        request.headers.iter().map(|field| (field.name.to_owned(), field.value.to_vec())).collect();
+    if downgraded {
+        decline(&mut fields);
+    }
+    let upgrade = upgrade && !downgraded;
+    Ok(Head { method: method.to_owned(), target: target.to_owned(), host, body, upgrade, downgraded, minor, fields })
+}
+
+/// Takes the offer of another protocol out.
+fn decline(fields: &mut Vec<(String, Vec<u8>)>) {
+    let offer = |word: &[u8]| word.eq_ignore_ascii_case(b"upgrade") || word.eq_ignore_ascii_case(b"http2-settings");
+    fields.retain(|(name, _)| !offer(name.as_bytes()));
+    for (_, value) in fields.iter_mut().filter(|(name, _)| name.eq_ignore_ascii_case("connection")) {
+        let kept = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !offer(word));
+        *value = kept.collect::<Vec<_>>().join(&b", "[..]);
+    }
+    fields.retain(|(name, value)| !(name.eq_ignore_ascii_case("connection") && value.is_empty()));
 }
 
 /// Finds the end of a chunked body.
@@ -278,11 +303,16 @@ mod tests {
             "X: a\rY: b",
             "X: a\0b",
             "X y",
-            "Upgrade: h2c",
         ] {
             let text = format!("GET / HTTP/1.1\r\nHost: ok.com\r\n{fields}\r\n\r\n");
             assert!(head(&text).is_err(), "{fields:?}");
         }
+        let offer = "GET /a HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nHost: a\r\nHTTP2-Settings: AA\r\nUpgrade: h2c\r\n\r\n";
+        let declined = head(offer).unwrap();
+        assert!(declined.downgraded && !declined.upgrade);
+        assert_eq!(declined.write(), b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let kept = head("GET / HTTP/1.1\r\nConnection: close,  upgrade\r\nUpgrade: H2C, x\r\n\r\n").unwrap();
+        assert_eq!(kept.write(), b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
         for host in ["", "a b", "a@b", "a,b", "a/b", "a:b", "a:99999", "[::1", "[x]", "ö", "a:+80", "a:"] {
             assert!(head(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).is_err(), "{host:?}");
         }

@@ -120,46 +120,63 @@ pub(crate) async fn read_head(
     timeout(HEAD, whole).await.unwrap_or_else(|_| late())
 }
 
-/// Passes requests on until the client ends; only the first one if `single`.
-pub(crate) async fn pump(
-    record: &Record,
-    client: &TcpStream,
-    upstream: &TcpStream,
-    buffer: &mut Vec<u8>,
-    check: &Check,
-    response: &Response,
-    single: bool,
-) -> Result<(), Stop> {
-    let mut first = true;
-    loop {
-        if buffer.is_empty() {
-            // While it waits for the next request, a connection holds no buffer.
-            *buffer = Vec::new();
+/// Requests of one connection on their way.
+pub(crate) struct Requests<'a> {
+    pub(crate) record: &'a Record,
+    pub(crate) client: &'a TcpStream,
+    pub(crate) upstream: &'a TcpStream,
+    pub(crate) check: &'a Check,
+    pub(crate) response: &'a Response,
+}
+
+impl Requests<'_> {
+    /// Passes them on until the client ends; only the first one if `single`. `ahead` bytes of the first one's line were passed
+    /// on already.
+    pub(crate) async fn pump(&self, buffer: &mut Vec<u8>, mut ahead: usize, single: bool) -> Result<(), Stop> {
+        let Self { record, client, upstream, check, response } = *self;
+        let mut first = true;
+        loop {
+            if buffer.is_empty() {
+                // While it waits for the next request, a connection holds no buffer.
+                *buffer = Vec::new();
+            }
+            let mut from = 0;
+            let Some((head, length)) = read_head(client, buffer, &mut from).await? else { break };
+            check.request(&head)?;
+            if head.upgrade && !first {
+                let problem = "only the first request on a connection can change the protocol";
+                return Err(Problem::malformed(problem).into());
+            }
+            record.passed(Protocol::Http);
+            let length = if head.downgraded {
+                let written = head.write();
+                let count = written.len();
+                buffer.splice(..length, written);
+                count
+            } else {
+                length
+            };
+            // Its line is as it was, also where the head was written anew.
+            buffer.drain(..ahead);
+            send(record, upstream, buffer, length - ahead).await?;
+            ahead = 0;
+            match head.body {
+                Body::Length(length) => send_length(record, client, upstream, buffer, length).await?,
+                Body::Chunked => send_chunks(record, client, upstream, buffer).await?,
+            }
+            if head.upgrade && response.switches().await {
+                let length = buffer.len();
+                send(record, upstream, buffer, length).await?;
+                return Ok(relay::pump(client, upstream, |count, _| record.up(count)).await?);
+            }
+            if single {
+                return Ok(());
+            }
+            first = false;
         }
-        let mut from = 0;
-        let Some((head, length)) = read_head(client, buffer, &mut from).await? else { break };
-        check.request(&head)?;
-        if head.upgrade && !first {
-            return Err(Problem::malformed("only the first request on a connection can change the protocol").into());
-        }
-        record.passed(Protocol::Http);
-        send(record, upstream, buffer, length).await?;
-        match head.body {
-            Body::Length(length) => send_length(record, client, upstream, buffer, length).await?,
-            Body::Chunked => send_chunks(record, client, upstream, buffer).await?,
-        }
-        if head.upgrade && response.switches().await {
-            let length = buffer.len();
-            send(record, upstream, buffer, length).await?;
-            return Ok(relay::pump(client, upstream, |count, _| record.up(count)).await?);
-        }
-        if single {
-            return Ok(());
-        }
-        first = false;
+        relay::finish(upstream);
+        Ok(())
     }
-    relay::finish(upstream);
-    Ok(())
 }
 
 /// Passes the first bytes of the buffer on.

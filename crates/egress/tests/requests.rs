@@ -8,6 +8,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::*;
 use sloplet_egress::{Event, Protocol};
 use sloplet_policy::addresses::{PROXY_PORT, RESOLVER_V4};
@@ -73,7 +75,6 @@ async fn what_two_servers_could_read_differently_gets_400() {
         "FROB / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
         "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: ok.test\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
     ] {
         let (text, _) = inside.connect_name("ok.test", server.port()).await.ask(request).await;
         assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("Connection: close"), "{request:?}: {text:?}");
@@ -81,6 +82,37 @@ async fn what_two_servers_could_read_differently_gets_400() {
     let bad_chunk = "POST / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n";
     let (text, _) = inside.connect_name("ok.test", server.port()).await.ask(bad_chunk).await;
     assert!(text.contains("HTTP/1.1 400 "), "{text:?}");
+    assert!(!server.heard().contains("evil"), "{}", server.heard());
+}
+
+#[tokio::test]
+async fn an_offer_of_http_2_is_declined() {
+    let (inside, server) = inside_with(Manner::Http(OK)).await;
+    let offer = "GET /a HTTP/1.1\r\nHost: ok.test\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AA\r\nUpgrade: h2c\r\n\r\n";
+    let mut client = inside.connect_name("ok.test", server.port()).await;
+    client.send(offer).await;
+    client.expect(OK).await;
+    assert_eq!(server.heard(), "GET /a HTTP/1.1\r\nHost: ok.test\r\n\r\n");
+}
+
+#[tokio::test]
+async fn a_request_in_small_pieces_is_checked_as_a_whole() {
+    let (inside, server) = inside_with(Manner::Http(OK)).await;
+    for (host, passes) in [("ok.test", true), ("evil.test", false)] {
+        let mut client = inside.connect_name("ok.test", server.port()).await;
+        let rest = format!(" HTTP/1.1\r\nHost: {host}\r\nX: 1\r\n\r\n");
+        for piece in ["GE", "T /pieces", &rest] {
+            client.send(piece).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+        match passes {
+            true => client.expect(OK).await,
+            false => assert!(client.rest().await.0.starts_with("HTTP/1.1 400 ")),
+        }
+    }
+    // The beginning of a word says nothing.
+    assert_eq!(server.heard().matches("GE").count(), 2, "{}", server.heard());
+    assert!(server.heard().contains("GET /pieces HTTP/1.1\r\nHost: ok.test\r\nX: 1\r\n\r\n"), "{}", server.heard());
     assert!(!server.heard().contains("evil"), "{}", server.heard());
 }
 

@@ -49,6 +49,15 @@ async fn servers_may_speak_first_and_clients_too() {
     tokio::time::sleep(Duration::from_millis(30)).await;
     client.send("LO me\r\n").await;
     client.expect("EHLO me\r\n").await;
+    // Nor does a word that its program waits for an answer to, or that is all it has to say.
+    let (inside, server) = inside_with(Manner::Echo).await;
+    let mut client = inside.connect_name("ok.test", server.port()).await;
+    client.send("PING").await;
+    client.expect("PING").await;
+    client.send(" HTTP/ \0").await;
+    client.expect(" HTTP/ \0").await;
+    let (text, end) = inside.connect_name("ok.test", server.port()).await.talk(b"word").await;
+    assert_eq!((text.as_str(), end), ("word", End::Closed));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! Nothing is allowed by default. A [`Rule`] names a host and ports; of the rules that match, those that deny win, then
 //! those that ask a person, then those that allow. A name that is allowed does not open the address behind it: every
 //! address is vetted (see [`vet`]) before it is dialed, and private ones are refused unless a rule names that very
-//! address or a network around it.
+//! address or a private network around it. A network that merely happens to hold some, like `128.0.0.0/1`, does not open them.
 
 mod rule;
 mod vet;
@@ -212,21 +212,40 @@ impl Network {
 
     /// Whether `address` may be dialed at `port`, for a name that was allowed or for itself. `own` are the host's addresses.
     ///
-    /// An address that is not public is dialed only if a rule names it, or a network that holds it, with that port.
+    /// An address that is not public is dialed only if a rule names it, or a private network that holds it, with that port;
+    /// one of the host's own only if a rule names that very address.
     pub fn may_dial(&self, address: IpAddr, port: u16, own: &[IpAddr]) -> Result<(), Refusal> {
         if self.denied_by(Wanted::Address(address), port).is_some() {
             return Err(Refusal { address, reason: "denied by a rule" });
         }
-        if self.names_address(address, port) {
+        let private = |net: &Cidr| !net.is_public() && !own.contains(&address);
+        if self.opened(address, port, private) {
             return Ok(());
         }
         vet(address, own)
     }
 
-    /// Whether a rule names this very address, or a network that holds it, with that port.
+    /// Whether a rule names this very address with that port.
     pub fn names_address(&self, address: IpAddr, port: u16) -> bool {
-        let wanted = Wanted::Address(address);
-        self.allow.iter().chain(&self.ask).any(|rule| rule.host.matches(wanted) && rule.ports.allow(port))
+        self.opened(address, port, |_| false)
+    }
+
+    /// Whether a rule names this very address with that port, or a network that holds it and is one of those.
+    fn opened(&self, address: IpAddr, port: u16, network: impl Fn(&Cidr) -> bool) -> bool {
+        let opens = |rule: &Rule| match &rule.host {
+            Host::Net(net) => net.holds(address) && rule.ports.allow(port) && (net.is_single() || network(net)),
+            Host::Name(_) | Host::Below(_) => false,
+        };
+        self.allow.iter().chain(&self.ask).any(opens)
+    }
+
+    /// A rule that opens something near the host: one of its own addresses, or a private one.
+    pub fn nearby(&self, own: &[IpAddr]) -> Option<&Rule> {
+        let near = |rule: &&Rule| match &rule.host {
+            Host::Net(net) => !net.is_public() || (net.is_single() && own.contains(&net.address)),
+            Host::Name(_) | Host::Below(_) => false,
+        };
+        self.allow.iter().chain(&self.ask).find(near)
     }
 }
 
@@ -348,6 +367,34 @@ mod tests {
         ] {
             assert_eq!(network.may_dial(address.parse().unwrap(), port, &[]).is_ok(), expected, "{address}:{port}");
         }
+    }
+
+    #[test]
+    fn a_wide_network_opens_what_is_public_in_it() {
+        let own = ["45.33.7.7".parse().unwrap(), "10.0.0.1".parse().unwrap()];
+        let network = network(&["128.0.0.0/1:*", "0.0.0.0/1:*", "[::/0]:*", "10.0.0.0/8:22"], &[], &[]);
+        for (address, port, expected) in [
+            ("192.0.66.1", 22, true),
+            ("2600::1", 22, true),
+            ("10.2.3.4", 22, true),
+            ("10.2.3.4", 23, false),
+            ("10.0.0.1", 22, false),
+            ("45.33.7.7", 22, false),
+            ("169.254.169.254", 80, false),
+            ("192.168.1.1", 80, false),
+            ("127.0.0.1", 80, false),
+            ("fd00:ec2::254", 80, false),
+            ("::1", 80, false),
+        ] {
+            assert_eq!(network.may_dial(address.parse().unwrap(), port, &own).is_ok(), expected, "{address}:{port}");
+        }
+        let near = |rule: &str| Network { allow: rules(&[rule]), ..Network::default() }.nearby(&own).is_some();
+        for rule in
+            ["10.0.0.0/8", "45.33.7.7", "169.254.169.254:80", "[fd00::/8]:443", "192.168.0.0/15", "[4000::/3]:1"]
+        {
+            assert_eq!(near(rule), rule != "192.168.0.0/15", "{rule}");
+        }
+        assert!(!near("45.33.0.0/16") && !near("128.0.0.0/1") && !near("example.com"));
     }
 
     #[test]

@@ -78,6 +78,16 @@ const REFUSED: &[(Cidr, &str)] = &[
 /// The only IPv6 space that is given out to the public.
 const GLOBAL_UNICAST: Cidr = v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
+impl Cidr {
+    /// Whether there is anything public in it.
+    pub fn is_public(&self) -> bool {
+        let within = |wide: &Cidr| wide.prefix <= self.prefix && wide.holds(self.address);
+        let reserved =
+            self.address.is_ipv6() && self.prefix >= GLOBAL_UNICAST.prefix && !GLOBAL_UNICAST.holds(self.address);
+        !reserved && !REFUSED.iter().any(|(net, _)| within(net))
+    }
+}
+
 /// Refuses addresses that are not public, and `own`, the host's.
 pub fn vet(address: IpAddr, own: &[IpAddr]) -> Result<(), Refusal> {
     let refused = |reason| Err(Refusal { address, reason });

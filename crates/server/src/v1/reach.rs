@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use sloplet_engine::life::Values;
 use sloplet_gateway::SecretValue;
-use sloplet_policy::network::{Host, vet};
 use sloplet_policy::secret::{Place, Source};
 use sloplet_policy::{Network, SecretRule};
 use utoipa::ToSchema;
@@ -169,12 +168,8 @@ pub fn secrets(given: Vec<NewSecret>) -> Result<(Vec<SecretRule>, Values), ApiEr
 /// What is near the server is for those who own it: its loopback, and private addresses named in a rule.
 pub fn check(network: &Network, access: &Access) -> Result<(), ApiError> {
     network.check().map_err(|error| ApiError::bad_request(format!("network: {error}")))?;
-    let near = |rule: &&sloplet_policy::Rule| match &rule.host {
-        Host::Net(net) => vet(net.address, &[]).is_err(),
-        Host::Name(_) | Host::Below(_) => false,
-    };
-    let private = network.allow.iter().chain(&network.ask).find(near);
-    if private.is_some() || !network.host_ports.is_empty() {
+    let near = network.nearby(&sloplet_egress::host::addresses());
+    if near.is_some() || !network.host_ports.is_empty() {
         access.require(Scope::Admin)?;
     }
     Ok(())

@@ -22,7 +22,9 @@ pub mod cgroups;
 pub mod http;
 pub mod invocation;
 pub mod leaks;
+pub mod packages;
 pub mod server;
+pub mod world;
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -35,6 +37,7 @@ use rustix::fs::{FlockOperation, flock};
 use cgroups::TestGroups;
 pub use invocation::{Ended, Invocation, Running};
 pub use server::Server;
+pub use world::World;
 
 /// The ordinary user of the tests.
 pub const USER: &str = "sloplet-test";
@@ -159,8 +162,10 @@ pub struct Sloplet {
     pub data: PathBuf,
     /// `SLOPLET_RUN`.
     pub run_dir: PathBuf,
-    /// More variables of its environment.
-    pub more: Vec<(String, String)>,
+    /// The files of the [`World`] that it finds outside; `None` is the machine's own.
+    world: Option<PathBuf>,
+    /// Variables, besides the usual.
+    pub variables: Vec<(String, String)>,
     group: &'static str,
     place: Arc<Place>,
 }
@@ -168,15 +173,14 @@ pub struct Sloplet {
 impl Sloplet {
     fn new(place: &Arc<Place>, name: &'static str, account: Option<Account>, group: &'static str) -> Self {
         let own = place.dir.join(name);
-        Self {
-            name,
-            account,
-            data: own.join("data"),
-            run_dir: own.join("run"),
-            more: Vec::new(),
-            group,
-            place: place.clone(),
-        }
+        let (data, run_dir, place) = (own.join("data"), own.join("run"), place.clone());
+        Self { name, account, data, run_dir, world: None, variables: Vec::new(), group, place }
+    }
+
+    /// The same with one more variable.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// `sloplet run <options> -- <command>`, to its end.
@@ -214,21 +218,27 @@ impl Sloplet {
             script.push_str(&format!("echo 0 >'{}' || exit 99; ", tasks.display()));
         }
         let home = match &self.account {
-            None => {
-                script.push_str("exec \"$@\"");
-                PathBuf::from("/root")
-            }
+            None => PathBuf::from("/root"),
             Some(account) => {
                 let Account { uid, gid, .. } = account;
-                script.push_str(&format!("exec setpriv --reuid {uid} --regid {gid} --clear-groups -- \"$@\""));
+                script.push_str(&format!("set -- setpriv --reuid {uid} --regid {gid} --clear-groups -- \"$@\"; "));
                 account.home.clone()
             }
         };
+        if let Some(world) = &self.world {
+            let mount = |name: &str| format!("mount --bind {}/{name} /etc/{name} || exit 98; ", world.display());
+            let mounts = mount("hosts") + &mount("resolv.conf");
+            script.push_str(&format!("set -- unshare --mount sh -c '{mounts} exec \"$@\"' sh \"$@\"; "));
+        }
+        script.push_str("exec \"$@\"");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &script, "sh"]).args(words).current_dir("/").env_clear();
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", home);
         command.env("SLOPLET_DATA", &self.data).env("SLOPLET_RUN", &self.run_dir).env("RUST_BACKTRACE", "0");
-        command.envs(self.more.iter().cloned());
+        if let Some(world) = &self.world {
+            command.env("SSL_CERT_FILE", world.join("ca.pem"));
+        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         Invocation::new(command, words.join(" "))
     }
 

@@ -5,48 +5,18 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{FlockOperation, flock};
-
-use crate::common::{Host, Server, built, fast};
+use crate::common::{Host, Server, built, fast, packages};
 
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2b")
 }
 
-/// A folder with the packages that a list names, installed once for each state of the list.
-fn installed(list: &str, install: impl FnOnce(&Path) -> Command) -> PathBuf {
-    let usual = || PathBuf::from("/var/cache/sloplet/tools");
-    let tools = std::env::var_os("SLOPLET_TEST_TOOLS").map_or_else(usual, PathBuf::from);
-    let text = fs::read(tests().join(list)).unwrap();
-    let digest: u64 = text
-        .iter()
-        .fold(14_695_981_039_346_656_037, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(1_099_511_628_211));
-    let folder = tools.join(format!("{list}-{digest:016x}"));
-    fs::create_dir_all(&tools).unwrap();
-    let lock = fs::File::create(tools.join("lock")).unwrap();
-    flock(&lock, FlockOperation::LockExclusive).unwrap();
-    if !folder.join("complete").exists() {
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        let output = install(&folder).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        fs::write(folder.join("complete"), "").unwrap();
-    }
-    folder
-}
-
 fn python() -> PathBuf {
-    let folder = installed("requirements.txt", |folder| {
-        let mut command = Command::new("sh");
-        let script = "python3 -m venv \"$0\" && \"$0/bin/pip\" install --quiet --requirement \"$1\"";
-        command.args(["-c", script]).arg(folder).arg(tests().join("requirements.txt"));
-        command
-    });
-    folder.join("bin/python")
+    packages::python("requirements.txt", "python3", &tests().join("requirements.txt")).join("bin/python")
 }
 
 fn node_modules() -> PathBuf {
-    installed("package.json", |folder| {
+    packages::installed("package.json", &tests().join("package.json"), |folder| {
         fs::copy(tests().join("package.json"), folder.join("package.json")).unwrap();
         let mut command = Command::new("npm");
         command.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(folder);

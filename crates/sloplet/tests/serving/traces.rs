@@ -42,7 +42,7 @@ fn a_collector_is_told_what_took_how_long() {
     let host = Host::shared();
     let (address, told) = collector();
     let mut sloplet = host.root();
-    sloplet.more = vec![
+    sloplet.variables = vec![
         ("OTEL_EXPORTER_OTLP_ENDPOINT".into(), address),
         ("OTEL_EXPORTER_OTLP_HEADERS".into(), "x-tenant=mine".into()),
         ("OTEL_SERVICE_NAME".into(), "boxes".into()),
@@ -98,11 +98,11 @@ fn a_collector_is_told_what_took_how_long() {
 fn a_collector_that_is_gone_disturbs_nobody() {
     let host = Host::shared();
     let mut sloplet = host.root();
-    sloplet.more = vec![("OTEL_EXPORTER_OTLP_ENDPOINT".into(), "http://127.0.0.1:1".into())];
+    sloplet.variables = vec![("OTEL_EXPORTER_OTLP_ENDPOINT".into(), "http://127.0.0.1:1".into())];
     let server = Server::start(&sloplet);
     server.ask("POST", "/sandboxes", Some(json!({"name": "my"}))).expect(201);
     server.ask("POST", "/sandboxes/my/exec", Some(json!({"command": "true"}))).expect(200);
     server.end();
-    sloplet.more = vec![("OTEL_EXPORTER_OTLP_ENDPOINT".into(), "no address".into())];
+    sloplet.variables = vec![("OTEL_EXPORTER_OTLP_ENDPOINT".into(), "no address".into())];
     sloplet.invoke(&["serve", "--listen", "127.0.0.1:0"]).finish().expect_code(125).expect_said("must be like http://");
 }
