@@ -135,7 +135,7 @@ impl Summing {
             })
             .filter(|one| one.figures != Figures::default())
             .collect();
-        all.sort_by(|a, b| b.figures.total_micro_usd.cmp(&a.figures.total_micro_usd));
+        all.sort_by_key(|one| std::cmp::Reverse(one.figures.total_micro_usd));
         let mut total = Figures::default();
         all.iter().for_each(|one| total.plus(&one.figures));
         Costs { since_ms, until_ms, rates, sandboxes: all, total }

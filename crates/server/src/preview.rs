@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::auth::{same_secret, signature};
 use crate::error::ApiError;
 use crate::gate::{may_use, unreachable_sandbox};
+use crate::record;
 
 /// The query parameter, and the beginning of the cookie's name, that carry a link's signature.
 const LINK: &str = "sloplet_link";
@@ -138,6 +139,7 @@ async fn pass(app: &App, record: &Record, port: u16, request: Request<Body>, pre
         Err(LifeError::NotFound { .. } | LifeError::Paused(_)) => return unreachable_sandbox(&record.id),
         Err(error) => return ApiError::from(error).into_response(),
     };
+    let request = record::cell(&reached, port, request, prefix);
     match reached.agent().dial(port).await {
         Ok(connection) => forward(reached, connection, port, request, prefix).await,
         Err(error) if error.failure().is_some_and(|failure| failure.code == ErrorCode::Refused) => {
