@@ -1,5 +1,6 @@
 //! A record in words, on one line. Whatever comes from inside is made harmless.
 
+use serde_json::Value;
 use sloplet_ledger::event::{Decision, Egress, ExecEnded, FileAction, OutputSummary, Seen, Spend};
 use sloplet_ledger::{Event, Texts, plain};
 
@@ -24,7 +25,9 @@ pub fn event(event: &Event) -> String {
     let text = match event {
         Event::SandboxCreated(it) => {
             let name = it.name.as_ref().map_or_else(String::new, |name| format!("'{name}' "));
-            format!("{name}from {} ({}), network {}", it.image, it.isolation, it.network)
+            let network =
+                serde_json::from_str(&it.network).map_or_else(|_| it.network.to_string(), |value| rules(&value));
+            format!("{name}from {} ({}); network: {network}", it.image, it.isolation)
         }
         Event::SandboxChanged(it) => {
             format!("{} -> {}{}", it.from, it.to, it.reason.as_ref().map_or_else(String::new, |why| format!(": {why}")))
@@ -64,6 +67,7 @@ pub fn event(event: &Event) -> String {
         Event::SecretUsed(it) => format!("{} for {} in {}", it.name, it.host, it.place),
         Event::Spend(it) => spend(it),
         Event::BudgetHit(it) => format!("{} is used up: {}", it.budget, it.action),
+        Event::PolicyChanged(it) if &*it.policy == "network" => format!("network: {}", rules(&it.value)),
         Event::PolicyChanged(it) => format!("{}: {}", it.policy, it.value),
         Event::ApprovalAsked(it) => format!("[{}] {} (rule {})", it.approval, it.request, it.rule),
         Event::ApprovalAnswered(it) => format!("[{}] {} by {}", it.approval, decision(it.decision), it.by),
@@ -78,6 +82,23 @@ pub fn event(event: &Event) -> String {
         other => serde_json::to_string(other).unwrap_or_default(),
     };
     plain(&text).into_owned()
+}
+
+/// Network rules, without what they leave at its usual.
+fn rules(rules: &Value) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for list in ["allow", "ask", "deny", "host_ports"] {
+        let all = rules[list].as_array().map_or(&[][..], Vec::as_slice);
+        let all: Vec<String> =
+            all.iter().map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned)).collect();
+        if !all.is_empty() {
+            said.push(format!("{list} {}", all.join(" ")));
+        }
+    }
+    if rules["internet"] == true {
+        said.push("every public address".into());
+    }
+    if said.is_empty() { "none".into() } else { said.join(", ") }
 }
 
 /// Words as one would type them.
