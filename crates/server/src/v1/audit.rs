@@ -40,19 +40,30 @@ pub struct Which {
     #[param(pattern = "^[a-z_]{1,32}(,[a-z_]{1,32}){0,31}$", example = "exec_started,exec_ended")]
     pub kind: Option<String>,
     /// Only from this time on: so long ago, like `24h`, or in milliseconds since 1970.
-    #[param(pattern = "^([0-9]{1,15}|[1-9][0-9]{0,3}(s|m|h|d))$", example = "24h")]
+    #[param(pattern = "^([0-9]{1,15}|([0-9]{1,9}(ms|s|m|h|d)){1,4})$", example = "24h")]
     pub since: Option<String>,
     /// Only before this time, written likewise.
-    #[param(pattern = "^([0-9]{1,15}|[1-9][0-9]{0,3}(s|m|h|d))$")]
+    #[param(pattern = "^([0-9]{1,15}|([0-9]{1,9}(ms|s|m|h|d)){1,4})$")]
     pub until: Option<String>,
     /// Only with a higher number: where an earlier answer stopped.
     pub after: u64,
 }
 
-/// A moment as people write it.
+/// A moment as people write it: digits are milliseconds since 1970, all else is so long ago.
 pub fn moment(name: &str, text: &str) -> Result<u64, ApiError> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().map_err(|_| ApiError::bad_request(format!("{name}: that is too far in the future")));
+    let bad = || ApiError::bad_request(format!("{name}: write a time ago like 24h, or milliseconds since 1970"));
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return if text.len() <= 15 { text.parse().map_err(|_| bad()) } else { Err(bad()) };
+    }
+    // Stricter than elsewhere: neither fractions nor numbers without a unit.
+    let short = text.replace("ms", "i");
+    let mut parts = short.split_inclusive(|c: char| c.is_ascii_alphabetic());
+    let is_part = |part: &str| {
+        let number = part.strip_suffix(['i', 's', 'm', 'h', 'd']).unwrap_or_default();
+        (1..=9).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if text.contains('i') || parts.clone().count() > 4 || !parts.all(is_part) {
+        return Err(bad());
     }
     let span: Span = super::extract::unit(name, text)?;
     Ok(now_ms().saturating_sub(u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)))
@@ -128,10 +139,10 @@ pub struct Paging {
     #[param(pattern = "^[a-z_]{1,32}(,[a-z_]{1,32}){0,31}$", example = "exec_started,exec_ended")]
     kind: Option<String>,
     /// Only from this time on: so long ago, like `24h`, or in milliseconds since 1970.
-    #[param(pattern = "^([0-9]{1,15}|[1-9][0-9]{0,3}(s|m|h|d))$", example = "24h")]
+    #[param(pattern = "^([0-9]{1,15}|([0-9]{1,9}(ms|s|m|h|d)){1,4})$", example = "24h")]
     since: Option<String>,
     /// Only before this time, written likewise.
-    #[param(pattern = "^([0-9]{1,15}|[1-9][0-9]{0,3}(s|m|h|d))$")]
+    #[param(pattern = "^([0-9]{1,15}|([0-9]{1,9}(ms|s|m|h|d)){1,4})$")]
     until: Option<String>,
     /// Only with a higher number: `next` of the answer before.
     after: u64,
@@ -338,7 +349,8 @@ mod tests {
         assert_eq!(moment("since", "1700000000000").unwrap(), 1_700_000_000_000);
         let day = now_ms() - moment("since", "24h").unwrap();
         assert!((86_400_000..86_460_000).contains(&day), "{day}");
-        for bad in ["", "yesterday", "-1", "99999999999999999999999"] {
+        assert!(moment("since", "1h30m").is_ok() && moment("since", "250ms").is_ok());
+        for bad in ["", "yesterday", "-1", "99999999999999999999999", "0.5", "1.5h", "5i", "1h 5m", "1h5", "5min"] {
             assert!(moment("since", bad).is_err(), "{bad}");
         }
     }

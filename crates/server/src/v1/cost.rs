@@ -23,7 +23,7 @@ pub struct Of {
     #[param(min_length = 1, max_length = 255)]
     sandbox: Option<String>,
     /// From this time on: so long ago, like `24h`, or in milliseconds since 1970; all that is recorded if left out.
-    #[param(pattern = "^([0-9]{1,15}|[1-9][0-9]{0,3}(s|m|h|d))$", example = "24h")]
+    #[param(pattern = "^([0-9]{1,15}|([0-9]{1,9}(ms|s|m|h|d)){1,4})$", example = "24h")]
     since: Option<String>,
 }
 
