@@ -152,6 +152,11 @@ impl Engine {
         &self.ledger
     }
 
+    /// What things cost, as the operator's file says now.
+    pub fn prices(&self) -> Result<sloplet_gateway::Prices, EngineError> {
+        sloplet_gateway::Prices::load(&self.places.prices()).map_err(|error| EngineError::Prices(error.to_string()))
+    }
+
     /// Who has spent how much.
     pub fn accounts(&self) -> &std::sync::Arc<Accounts> {
         self.common.accounts()
@@ -213,7 +218,7 @@ impl Engine {
 
     /// Makes a sandbox its patron's: opens its way out, and writes down that it exists.
     pub async fn settle(&self, mut sandbox: Sandbox, patron: &Patron) -> Result<Sandbox, EngineError> {
-        match self.open_way_out(&mut sandbox, patron).and_then(|()| self.announce(&sandbox)) {
+        match self.open_way_out(&mut sandbox, patron).and_then(|()| self.announce(&sandbox, patron)) {
             Ok(()) => Ok(sandbox),
             Err(error) => {
                 let _ = sandbox.machine().destroy().await;
@@ -222,7 +227,7 @@ impl Engine {
         }
     }
 
-    fn announce(&self, sandbox: &Sandbox) -> Result<(), EngineError> {
+    fn announce(&self, sandbox: &Sandbox, patron: &Patron) -> Result<(), EngineError> {
         let spec = sandbox.spec();
         let mount = |bind: &Bind| {
             let mode = if bind.writable { "rw" } else { "ro" };
@@ -230,7 +235,7 @@ impl Engine {
         };
         let driver = self.driver(spec.isolation)?.name();
         sandbox.journal().write(Event::SandboxCreated(SandboxCreated {
-            name: None,
+            name: patron.name.as_deref().map(Into::into),
             image: spec.image.as_str().into(),
             isolation: spec.isolation.name().into(),
             driver: driver.into(),

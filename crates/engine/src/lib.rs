@@ -5,7 +5,7 @@
 //! - [`driver`]: what a wall must offer. The engine knows no wall by name.
 //! - [`life`]: sandboxes that outlive the request that made them.
 //! - [`template`]: images that clients describe step by step.
-//! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it.
+//! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it; [`origins`], [`cost`]: what that tells.
 //! - [`places`]: where data and records are kept.
 //!
 //! Sandboxes live as long as the engine that made them, except lasting ones: [`Engine::create_lasting`], which a later
@@ -15,10 +15,12 @@
 //! The workspace's `tests/` run real sandboxes through this crate and through the binary, as root and as an ordinary
 //! user.
 
+pub mod cost;
 pub mod driver;
 pub mod engine;
 pub mod journal;
 pub mod life;
+pub mod origins;
 pub mod outward;
 pub mod places;
 pub mod sandbox;

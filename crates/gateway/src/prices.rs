@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The built-in list.
 pub const BUILT_IN: &str = include_str!("prices.toml");
@@ -16,6 +16,18 @@ pub struct Prices {
     models: Vec<Arc<Price>>,
     /// What to name when one is missing.
     file: Option<PathBuf>,
+    compute: Compute,
+}
+
+/// What a sandbox's own time costs, in dollars. Nothing, unless the operator's file says so under `[compute]`: only they
+/// know what their machine costs them.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Compute {
+    /// One processor that a sandbox may use, for an hour.
+    pub cpu_hour: f64,
+    /// One GiB of memory that a sandbox may use, for an hour.
+    pub memory_gib_hour: f64,
 }
 
 /// The price of a model, in millionths of a dollar for a million tokens.
@@ -89,6 +101,9 @@ pub enum PriceError {
         /// Which field.
         field: &'static str,
     },
+    /// The same for a sandbox's time.
+    #[error("price file: {0} of [compute] must be a number from 0 to 1000000")]
+    Compute(&'static str),
 }
 
 #[derive(Deserialize)]
@@ -96,6 +111,8 @@ pub enum PriceError {
 struct File {
     #[serde(default)]
     model: Vec<Entry>,
+    #[serde(default)]
+    compute: Compute,
 }
 
 #[derive(Deserialize)]
@@ -118,14 +135,19 @@ struct Entry {
 impl Prices {
     /// The built-in ones.
     pub fn built_in() -> Result<Self, PriceError> {
-        Ok(Self { models: read(BUILT_IN)?, file: None })
+        let (models, compute) = read(BUILT_IN)?;
+        Ok(Self { models, file: None, compute })
     }
 
     /// The built-in ones, and those of a file, which win. A file that does not exist is an empty one.
     pub fn load(path: &Path) -> Result<Self, PriceError> {
         let mut prices = Self::built_in()?;
         match std::fs::read_to_string(path) {
-            Ok(text) => prices.models.extend(read(&text)?),
+            Ok(text) => {
+                let (models, compute) = read(&text)?;
+                prices.models.extend(models);
+                prices.compute = compute;
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(PriceError::Read { path: path.to_owned(), source }),
         }
@@ -139,15 +161,27 @@ impl Prices {
         fits.max_by_key(|price| price.model.trim_end_matches('*').len()).cloned()
     }
 
+    /// What a sandbox's own time costs.
+    pub fn compute(&self) -> Compute {
+        self.compute
+    }
+
     /// Where a missing price is to be written.
     pub fn file(&self) -> String {
         self.file.as_ref().map_or_else(|| "the price file".to_owned(), |path| path.display().to_string())
     }
 }
 
-fn read(text: &str) -> Result<Vec<Arc<Price>>, PriceError> {
+fn read(text: &str) -> Result<(Vec<Arc<Price>>, Compute), PriceError> {
     let file: File = toml::from_str(text).map_err(|error| PriceError::Form(Box::new(error)))?;
-    file.model.into_iter().map(|entry| entry.price().map(Arc::new)).collect()
+    let Compute { cpu_hour, memory_gib_hour } = file.compute;
+    for (field, dollars) in [("cpu_hour", cpu_hour), ("memory_gib_hour", memory_gib_hour)] {
+        if !(0.0..=1e6).contains(&dollars) {
+            return Err(PriceError::Compute(field));
+        }
+    }
+    let models: Result<_, PriceError> = file.model.into_iter().map(|entry| entry.price().map(Arc::new)).collect();
+    Ok((models?, file.compute))
 }
 
 impl Entry {
@@ -268,6 +302,11 @@ mod tests {
         let prices = Prices::load(&path).unwrap();
         assert_eq!(prices.find("gpt-5").unwrap().cost(&usage(1_000_000, 0)), 1_000_000);
         assert_eq!(prices.find("my-own").unwrap().cost(&usage(1000, 1000)), 0);
+        assert_eq!(prices.compute(), Compute::default());
+        std::fs::write(&path, "[compute]\ncpu_hour = 0.05\n").unwrap();
+        assert_eq!(Prices::load(&path).unwrap().compute(), Compute { cpu_hour: 0.05, memory_gib_hour: 0.0 });
+        std::fs::write(&path, "[compute]\ncpu_hour = -1\n").unwrap();
+        assert!(Prices::load(&path).is_err());
         for bad in ["[[model]]\nmodel='x'", "[[model]]\nmodel='x'\ninput=-1\noutput=1\ncontext=1\nmax_output=1", "x"] {
             std::fs::write(&path, bad).unwrap();
             assert!(Prices::load(&path).is_err(), "{bad}");

@@ -63,6 +63,34 @@ pub enum Event {
     Unknown(Value),
 }
 
+/// What `kind` can be.
+pub const KINDS: [&str; 24] = [
+    "sandbox_created",
+    "sandbox_changed",
+    "sandbox_gone",
+    "exec_started",
+    "exec_ended",
+    "file_changed",
+    "egress",
+    "egress_ended",
+    "dns",
+    "secret_used",
+    "spend",
+    "budget_hit",
+    "policy_changed",
+    "approval_asked",
+    "approval_answered",
+    "api_call",
+    "prompt",
+    "tool_call",
+    "data_masked",
+    "verification",
+    "note",
+    "recovered",
+    "pruned",
+    "oversize",
+];
+
 /// Of what it was made and with which walls.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -483,6 +511,14 @@ mod tests {
         assert_eq!(json["kind"], "exec_started");
         assert_eq!(json["argv"][1], "-l");
         assert_eq!(serde_json::from_value::<Event>(json).unwrap(), event);
+    }
+
+    #[test]
+    fn all_kinds_are_known() {
+        for kind in KINDS {
+            let event: Event = serde_json::from_value(serde_json::json!({"kind": kind})).unwrap();
+            assert!(!matches!(event, Event::Unknown(_)), "{kind}");
+        }
     }
 
     #[test]

@@ -92,7 +92,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn matches(&self, record: &Record) -> bool {
+    /// Whether a record is one of those; the limit is not looked at.
+    pub fn matches(&self, record: &Record) -> bool {
         record.seq > self.after_seq
             && self.sandbox.as_ref().is_none_or(|sandbox| record.sandbox.as_ref() == Some(sandbox))
             && self.since_ms.is_none_or(|since| record.time_ms >= since)

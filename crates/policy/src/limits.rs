@@ -39,6 +39,9 @@ impl Default for Limits {
     }
 }
 
+/// The most processes that a kernel can have.
+const MOST_PIDS: u32 = 4_194_304;
+
 impl Limits {
     /// Files it may make. One for 16 KiB is what ext4 gives a disk of that size by default.
     pub fn inodes(&self) -> u64 {
@@ -62,6 +65,9 @@ impl Limits {
         if self.pids < 4 {
             return too_small("pids", "4");
         }
+        if self.pids > MOST_PIDS {
+            return Err(LimitError::TooLarge { what: "pids", maximum: MOST_PIDS.into() });
+        }
         if self.inodes() < 64 {
             return too_small("inodes", "64");
         }
@@ -84,5 +90,13 @@ pub enum LimitError {
         what: &'static str,
         /// The least it can be.
         minimum: &'static str,
+    },
+    /// Above what the kernel knows.
+    #[error("{what} is more than the kernel can count: give at most {maximum}")]
+    TooLarge {
+        /// Which limit.
+        what: &'static str,
+        /// The most it can be.
+        maximum: u64,
     },
 }

@@ -216,6 +216,7 @@ mod tests {
             |s| s.hostname = "a b".into(),
             |s| s.workdir = Some("relative".into()),
             |s| s.limits.pids = 1,
+            |s| s.limits.pids = 4_194_305,
             |s| s.limits.memory = crate::ByteSize(1),
         ];
         for (case, breaks) in broken.iter().enumerate() {

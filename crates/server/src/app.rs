@@ -1,14 +1,21 @@
 //! What all front ends share.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_engine::life::Sandboxes;
+use sloplet_engine::origins::Origins;
 use sloplet_engine::template::Templates;
+use sloplet_ledger::Ledger;
 use sloplet_store::Store;
+use tokio::sync::Semaphore;
 
 use crate::auth::{AuthError, Keys};
+use crate::error::ApiError;
 use crate::metrics::Metrics;
+
+/// How many may look through the ledger at once: it can be long.
+const READERS: usize = 2;
 
 /// How a server is to behave.
 #[derive(Debug, Clone)]
@@ -36,6 +43,8 @@ struct Inner {
     store: Store,
     keys: Keys,
     metrics: Metrics,
+    origins: Mutex<Origins>,
+    readers: Arc<Semaphore>,
 }
 
 impl App {
@@ -43,7 +52,16 @@ impl App {
     pub fn new(config: Config, sandboxes: Sandboxes, store: Store) -> Result<Self, AuthError> {
         let keys = Keys::open(&store)?;
         let templates = Templates::open(sandboxes.clone(), &store, &config.data)?;
-        Ok(Self(Arc::new(Inner { config, sandboxes, templates, store, keys, metrics: Metrics::default() })))
+        Ok(Self(Arc::new(Inner {
+            config,
+            sandboxes,
+            templates,
+            store,
+            keys,
+            metrics: Metrics::default(),
+            origins: Mutex::default(),
+            readers: Arc::new(Semaphore::new(READERS)),
+        })))
     }
 
     /// How it is to behave.
@@ -69,6 +87,30 @@ impl App {
     /// The API keys.
     pub fn keys(&self) -> &Keys {
         &self.0.keys
+    }
+
+    /// What happened.
+    pub fn ledger(&self) -> &Ledger {
+        self.0.sandboxes.engine().ledger()
+    }
+
+    /// Where sandboxes came from, those that are gone included.
+    pub fn origins(&self) -> MutexGuard<'_, Origins> {
+        self.0.origins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks through the ledger, on a thread that may wait for files; only a few do that at once.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let turn = self.0.readers.clone().acquire_owned().await;
+        let this = self.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work(&this)
+        });
+        looked.await.unwrap_or_else(|_| Err(ApiError::conflict("the server is ending")))
     }
 
     /// Counters.

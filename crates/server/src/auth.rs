@@ -132,7 +132,8 @@ impl Keys {
         let known = self.lock().get(&hash(secret)).cloned();
         let known = known.ok_or_else(|| ApiError::unauthorized("unknown API key: check X-API-KEY"))?;
         known.spend()?;
-        Ok(Access { owner: known.key.owner.clone(), scope: known.key.scope, quota: known.key.quota })
+        let Key { id, owner, scope, quota, .. } = &known.key;
+        Ok(Access { owner: owner.clone(), key: Some(id.clone()), scope: *scope, quota: *quota })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Known>>> {
@@ -185,6 +186,8 @@ pub struct OwnUser;
 pub struct Access {
     /// Whose sandboxes they see.
     pub owner: String,
+    /// The key they showed; none over the Unix socket.
+    pub key: Option<String>,
     /// What they may do.
     pub scope: Scope,
     /// What they may have.
@@ -194,7 +197,12 @@ pub struct Access {
 impl Access {
     /// The server's own user.
     pub fn local() -> Self {
-        Self { owner: LOCAL.into(), scope: Scope::Admin, quota: Quota::default() }
+        Self { owner: LOCAL.into(), key: None, scope: Scope::Admin, quota: Quota::default() }
+    }
+
+    /// Who they are, in the record.
+    pub fn actor(&self) -> String {
+        self.key.as_ref().map_or_else(|| LOCAL.to_owned(), |key| format!("key:{key}"))
     }
 
     /// Refuses those who may less.

@@ -9,6 +9,7 @@ use sloplet_client::ClientError;
 use sloplet_engine::life::LifeError;
 use sloplet_engine::{DriverError, EngineError};
 use sloplet_image::ImageError;
+use sloplet_ledger::LedgerError;
 use sloplet_store::StoreError;
 use sloplet_wire::ErrorCode;
 
@@ -130,6 +131,16 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         let status = match error {
             StoreError::Taken(_) => StatusCode::CONFLICT,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<LedgerError> for ApiError {
+    fn from(error: LedgerError) -> Self {
+        let status = match error {
+            LedgerError::BadPublicKey | LedgerError::BadDigest(_) => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())

@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 use crate::app::App;
 use crate::auth::{self, OwnUser, same_secret};
 use crate::error::ApiError;
-use crate::{e2b, metrics, preview, v1};
+use crate::{e2b, metrics, preview, record, v1};
 
 /// The port on which a sandbox seems to offer processes and files.
 pub const ENVD_PORT: u16 = 49983;
@@ -41,6 +41,7 @@ impl Gate {
             .merge(e2b::control::router())
             .nest("/v1", v1::router())
             .route("/metrics", routing::get(metrics::serve))
+            .route_layer(middleware::from_fn_with_state(app.clone(), record::calls))
             .route_layer(middleware::from_fn_with_state(app.clone(), auth::require_key));
         let control = Router::new()
             .merge(guarded)
@@ -109,8 +110,13 @@ impl Gate {
             return ApiError::unauthorized("a token of this sandbox is needed: send it as X-Access-Token")
                 .into_response();
         }
-        request.extensions_mut().insert(SandboxId(id));
-        self.envd.clone().oneshot(request).await.into_response()
+        let call = record::envd_call(&request);
+        request.extensions_mut().insert(SandboxId(id.clone()));
+        let response = self.envd.clone().oneshot(request).await.into_response();
+        if let Some(call) = call {
+            call.note(&self.app, Some(&id), record::TOKEN, None, &response);
+        }
+        response
     }
 }
 

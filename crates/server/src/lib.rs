@@ -5,6 +5,7 @@
 //!   one sandbox).
 //! - [`v1`]: our own API, described by an OpenAPI document.
 //! - [`preview`]: HTTP to a port inside a sandbox.
+//! - [`record`]: what of it is written down; [`retention`]: for how long.
 //! - [`traces`]: spans for OpenTelemetry. [`metrics`]: counters for Prometheus.
 //! - [`auth`]: keys, scopes, quotas. [`listen`]: sockets, TLS, time-outs.
 //!
@@ -19,6 +20,8 @@ pub mod gate;
 pub mod listen;
 pub mod metrics;
 pub mod preview;
+pub mod record;
+pub mod retention;
 pub mod traces;
 pub mod v1;
 

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use axum::extract::State as Extract;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sloplet_egress::Counters;
 use sloplet_engine::driver::Usage;
 use sloplet_engine::life::{Record, State};
+use sloplet_gateway::account::Owner;
 
 use crate::app::App;
 use crate::auth::{Access, Scope};
@@ -56,7 +58,7 @@ impl Metrics {
         self.answer_us.fetch_add(after.as_micros() as u64, Ordering::Relaxed);
     }
 
-    fn write(&self, out: &mut Page, records: &[Record], usage: &[(Record, Usage)]) {
+    fn write(&self, out: &mut Page, records: &[Record], usage: &[(Record, Used)], written: u64) {
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
         out.family("sloplet_up_seconds", "gauge", "How long the server has been up.");
         out.sample("sloplet_up_seconds", "", self.started.elapsed().as_secs_f64());
@@ -78,15 +80,40 @@ impl Metrics {
             let number = records.iter().filter(|record| record.state == state).count();
             out.sample("sloplet_sandboxes", &format!("state=\"{}\"", state.name()), number as f64);
         }
-        let figures: [Figure; 6] = [
-            ("sloplet_sandbox_cpu_seconds_total", "counter", "Processor time.", |usage| usage.cpu_us as f64 / 1e6),
-            ("sloplet_sandbox_memory_bytes", "gauge", "Memory in use.", |usage| usage.memory as f64),
-            ("sloplet_sandbox_memory_peak_bytes", "gauge", "Most memory ever.", |usage| usage.memory_peak as f64),
-            ("sloplet_sandbox_pids", "gauge", "Processes and threads.", |usage| usage.pids as f64),
-            ("sloplet_sandbox_disk_bytes", "gauge", "Bytes written that are still there.", |usage| {
-                usage.disk_used as f64
+        out.family(
+            "sloplet_ledger_records_total",
+            "counter",
+            "Records in the ledger, those that were pruned included.",
+        );
+        out.sample("sloplet_ledger_records_total", "", written as f64);
+        let figures: [Figure; 13] = [
+            ("sloplet_sandbox_cpu_seconds_total", "counter", "Processor time.", |used| {
+                used.machine.cpu_us as f64 / 1e6
             }),
-            ("sloplet_sandbox_disk_limit_bytes", "gauge", "Bytes it may write.", |usage| usage.disk_total as f64),
+            ("sloplet_sandbox_memory_bytes", "gauge", "Memory in use.", |used| used.machine.memory as f64),
+            ("sloplet_sandbox_memory_peak_bytes", "gauge", "Most memory ever.", |used| used.machine.memory_peak as f64),
+            ("sloplet_sandbox_pids", "gauge", "Processes and threads.", |used| used.machine.pids as f64),
+            ("sloplet_sandbox_disk_bytes", "gauge", "Bytes written that are still there.", |used| {
+                used.machine.disk_used as f64
+            }),
+            ("sloplet_sandbox_disk_limit_bytes", "gauge", "Bytes it may write.", |used| used.machine.disk_total as f64),
+            ("sloplet_sandbox_network_sent_bytes_total", "counter", "Bytes that left it.", |used| {
+                used.traffic.bytes_up as f64
+            }),
+            ("sloplet_sandbox_network_received_bytes_total", "counter", "Bytes that came in.", |used| {
+                used.traffic.bytes_down as f64
+            }),
+            ("sloplet_sandbox_network_allowed_total", "counter", "Connections that were let through.", |used| {
+                used.traffic.allowed as f64
+            }),
+            ("sloplet_sandbox_network_denied_total", "counter", "Connections that were refused or cut.", |used| {
+                used.traffic.denied as f64
+            }),
+            ("sloplet_sandbox_network_open", "gauge", "Connections that are open.", |used| used.traffic.open as f64),
+            ("sloplet_sandbox_llm_calls_total", "counter", "LLM calls that were let through.", |used| {
+                used.calls as f64
+            }),
+            ("sloplet_sandbox_spend_dollars_total", "counter", "What its LLM calls cost.", |used| used.dollars),
         ];
         for (name, kind, help, figure) in figures {
             out.family(name, kind, help);
@@ -97,7 +124,15 @@ impl Metrics {
     }
 }
 
-type Figure = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
+type Figure = (&'static str, &'static str, &'static str, fn(&Used) -> f64);
+
+/// What one sandbox uses and has used.
+struct Used {
+    machine: Usage,
+    traffic: Counters,
+    calls: u64,
+    dollars: f64,
+}
 
 /// Prometheus' text format.
 #[derive(Default)]
@@ -120,9 +155,16 @@ impl Page {
 /// Answers Prometheus. It tells of everybody's sandboxes, so that takes an administrator's key.
 pub async fn serve(Extract(app): Extract<App>, access: Access) -> Result<Response, ApiError> {
     access.require(Scope::Admin)?;
-    let usage = app.sandboxes().usage_of_all().await;
+    let used = |(record, machine): (Record, Usage)| {
+        let traffic = app.sandboxes().traffic(&record.owner, &record.id).unwrap_or_default();
+        let account = app.sandboxes().engine().accounts().record(&Owner::Sandbox(record.id.clone()));
+        let dollars = account.spent.micro_usd as f64 / 1e6;
+        (record, Used { machine, traffic, calls: account.calls, dollars })
+    };
+    let usage: Vec<_> = app.sandboxes().usage_of_all().await.into_iter().map(used).collect();
+    let written = app.look(|app| Ok(app.ledger().last_seq()?)).await?;
     let mut page = Page::default();
-    app.metrics().write(&mut page, &app.sandboxes().all(), &usage);
+    app.metrics().write(&mut page, &app.sandboxes().all(), &usage, written);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page.0).into_response())
 }
 
@@ -136,7 +178,7 @@ mod tests {
         metrics.answered(StatusCode::OK, Duration::from_millis(2));
         metrics.answered(StatusCode::NOT_FOUND, Duration::from_secs(60));
         let mut page = Page::default();
-        metrics.write(&mut page, &[], &[]);
+        metrics.write(&mut page, &[], &[], 7);
         for line in [
             "sloplet_http_responses_total{class=\"2xx\"} 1",
             "sloplet_http_responses_total{class=\"4xx\"} 1",
@@ -144,6 +186,7 @@ mod tests {
             "sloplet_http_response_seconds_bucket{le=\"0.0025\"} 1",
             "sloplet_http_response_seconds_bucket{le=\"+Inf\"} 2",
             "sloplet_sandboxes{state=\"running\"} 0",
+            "sloplet_ledger_records_total 7",
         ] {
             assert!(page.0.lines().any(|written| written == line), "{line}\n{}", page.0);
         }

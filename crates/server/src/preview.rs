@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::auth::{same_secret, signature};
 use crate::error::ApiError;
 use crate::gate::{may_use, unreachable_sandbox};
+use crate::record;
 
 /// The query parameter, and the beginning of the cookie's name, that carry a link's signature.
 const LINK: &str = "sloplet_link";
@@ -145,6 +146,7 @@ async fn pass(app: &App, record: &Record, port: u16, request: Request<Body>, pre
     };
     let mask = rules.and_then(|rules| rules.get("maskRequestHost")?.as_str());
     let host = mask.unwrap_or("localhost:${PORT}").replace("${PORT}", &port.to_string());
+    let request = record::cell(&reached, port, request, prefix);
     match reached.agent().dial(port).await {
         Ok(connection) => forward(reached, connection, Inside { port, host }, request, prefix).await,
         Err(error) if error.failure().is_some_and(|failure| failure.code == ErrorCode::Refused) => {

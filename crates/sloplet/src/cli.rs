@@ -1,5 +1,7 @@
 //! What can be typed.
 
+mod record;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -7,6 +9,8 @@ use sloplet_policy::budget::{AtCap, Tokens, Usd};
 use sloplet_policy::network::Rule;
 use sloplet_policy::secret::SecretRule;
 use sloplet_policy::{Bind, ByteSize, Cpus, Isolation, Span};
+
+pub use record::{Approve, Audit, Audits, Cost, Format, Kept, Net, Which};
 
 /// Disposable, contained machines for AI agents.
 ///
@@ -187,6 +191,27 @@ pub enum Command {
         /// All of them.
         #[arg(long, conflicts_with = "names")]
         all: bool,
+    },
+    /// Show what a sandbox tried to reach, and change what it may.
+    #[command(after_help = record::NET_EXAMPLES)]
+    Net(Net),
+    /// Show what happened: commands, files, connections, spending, API calls. And prove it.
+    #[command(args_conflicts_with_subcommands = true, after_help = record::AUDIT_EXAMPLES)]
+    Audit(Audit),
+    /// Tell what sandboxes cost: time and LLM calls, in dollars.
+    #[command(after_help = record::COST_EXAMPLES)]
+    Cost(Cost),
+    /// Answer for connections that wait for a person (rules of --ask).
+    #[command(after_help = record::APPROVE_EXAMPLES)]
+    Approve(Approve),
+    /// Watch what agents do now: a screen that lives. Press q to leave it.
+    #[command(after_help = "Examples:\n  sloplet watch\n  sloplet watch my\n  sloplet watch --json | jq .event")]
+    Watch {
+        /// Only this sandbox: its name or id.
+        name: Option<String>,
+        /// Print what happens as JSON, a record a line.
+        #[arg(long)]
+        json: bool,
     },
     /// Change how long a sandbox lives from now on.
     #[command(after_help = "Examples:\n  sloplet timeout my 2h\n  sloplet timeout my never")]
@@ -442,6 +467,14 @@ pub struct Serve {
     /// Destroy all sandboxes when the server is asked to end, instead of leaving them for the next one.
     #[arg(long)]
     pub destroy_on_exit: bool,
+
+    /// Remove records that are older, once a day and in whole segments of 64 MiB; or 'forever'.
+    #[arg(long, value_name = "TIME", default_value = "90d")]
+    pub keep_records: Kept,
+
+    /// Remove what commands printed after so long; or 'forever'. Its digest stays in the records.
+    #[arg(long, value_name = "TIME", default_value = "30d")]
+    pub keep_outputs: Kept,
 
     /// Log as JSON.
     #[arg(long)]

@@ -24,6 +24,7 @@ mod relay;
 mod setup;
 mod table;
 mod terminal;
+mod trail;
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;

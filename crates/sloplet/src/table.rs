@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use sloplet_policy::ByteSize;
+use time::OffsetDateTime;
 
 use crate::terminal;
 
@@ -29,6 +30,24 @@ pub fn size(bytes: u64) -> String {
         0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes as f64 / ByteSize::mib(1).0 as f64),
         _ => format!("{:.1} GiB", bytes as f64 / ByteSize::gib(1).0 as f64),
     }
+}
+
+/// Millionths of a dollar.
+pub fn dollars(micros: u64) -> String {
+    match micros {
+        0 => "$0".into(),
+        1..10_000_000 => format!("${:.4}", micros as f64 / 1e6),
+        _ => format!("${:.2}", micros as f64 / 1e6),
+    }
+}
+
+/// A millisecond since 1970: `2026-01-31 12:00:00.123`, UTC.
+pub fn time(ms: u64) -> String {
+    let moment = i64::try_from(ms / 1000).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    let Some(moment) = moment else { return format!("{ms} ms") };
+    let (hour, minute, second) = moment.to_hms();
+    let date = (moment.year(), u8::from(moment.month()), moment.day());
+    format!("{:04}-{:02}-{:02} {hour:02}:{minute:02}:{second:02}.{:03}", date.0, date.1, date.2, ms % 1000)
 }
 
 /// How long ago a second since 1970 was.

@@ -139,6 +139,7 @@ impl Sandboxes {
             });
         };
         Patron {
+            name: record.request.name.clone(),
             private,
             outlets: self.0.engine.can_reach_out(&record.request.spec),
             ask: self.0.approvals.for_sandbox(&record.owner, &record.id),

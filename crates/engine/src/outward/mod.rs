@@ -30,6 +30,8 @@ pub type AtCapDo = Arc<dyn Fn(&Reached) + Send + Sync>;
 pub struct Patron {
     /// On whose behalf it acts, for the record.
     pub actor: String,
+    /// What they call it, for the record.
+    pub name: Option<String>,
     /// Its secrets.
     pub private: Private,
     /// Whether it gets outlets even if there is nothing it may reach yet, because that may change.
@@ -49,6 +51,7 @@ impl Patron {
     pub fn plain(actor: &str) -> Self {
         Self {
             actor: actor.to_owned(),
+            name: None,
             private: Private::default(),
             outlets: false,
             files: Vec::new(),

@@ -25,6 +25,7 @@ use super::processes::reach;
 use crate::app::App;
 use crate::auth::Access;
 use crate::error::ApiError;
+use crate::record::{self, Digest};
 
 /// How long a client may pause in the middle of a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
@@ -216,17 +217,22 @@ pub async fn write(
     let target = target(to.path, to.user)?;
     let reached = reach(&app, &access, &id).await?;
     let upload = reached.agent().write(target, bits, to.parents.unwrap_or(true)).await?;
-    Ok(Json(send(body, upload).await?.into()))
+    let (entry, digest) = send(body, upload).await?;
+    digest.note(&reached, &access.actor(), &entry.path);
+    Ok(Json(entry.into()))
 }
 
-/// Passes a body on.
-async fn send<T: Answer>(body: Body, mut upload: Upload<T>) -> Result<T, ApiError> {
-    let mut chunks = body.into_data_stream();
+/// Passes a body on, and tells what it was.
+async fn send<T: Answer>(body: Body, mut upload: Upload<T>) -> Result<(T, Digest), ApiError> {
+    let (mut chunks, mut digest) = (body.into_data_stream(), Digest::default());
     loop {
         let late = || ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
         match tokio::time::timeout(BODY_PATIENCE, chunks.next()).await.map_err(|_| late())? {
-            None => return Ok(upload.finish().await?),
-            Some(Ok(bytes)) => upload.write(bytes).await?,
+            None => return Ok((upload.finish().await?, digest)),
+            Some(Ok(bytes)) => {
+                digest.add(&bytes);
+                upload.write(bytes).await?;
+            }
             Some(Err(_)) => return Err(ApiError::bad_request("the body broke off: nothing was written")),
         }
     }
@@ -318,7 +324,9 @@ pub async fn remove(
 ) -> Result<StatusCode, ApiError> {
     let target = target(gone.path, gone.user)?;
     let reached = reach(&app, &access, &id).await?;
+    let path = target.path.clone();
     reached.agent().remove(target, gone.recursive).await?;
+    record::removed(&reached, &access.actor(), &path);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -380,7 +388,9 @@ pub async fn rename(
     let to = target(body.to, None)?.path;
     let from = target(body.from, body.user)?;
     let reached = reach(&app, &access, &id).await?;
+    let path = from.path.clone();
     reached.agent().move_(from, to.to_vec()).await?;
+    record::moved(&reached, &access.actor(), &path, &to);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -443,8 +453,10 @@ pub async fn unpack(
 ) -> Result<StatusCode, ApiError> {
     let target = target(at.path, at.user)?;
     let reached = reach(&app, &access, &id).await?;
+    let path = [target.path.as_slice(), b"/"].concat();
     let upload = reached.agent().unpack(target).await?;
-    send::<()>(body, upload).await?;
+    let ((), digest) = send(body, upload).await?;
+    digest.note(&reached, &access.actor(), &path);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -12,6 +12,7 @@ use sloplet_policy::{Capability, DriverReport, Enforcement};
 use utoipa::ToSchema;
 
 use super::extract::{OptionalPayload, Segments, said};
+use super::network::Traffic;
 use super::sandbox::{IsolationLevel, Sandbox, check_name, life};
 use super::sandboxes::find;
 use super::snapshots::Snapshot;
@@ -183,6 +184,9 @@ pub struct Usage {
     pub files: u64,
     /// Files that it may have.
     pub files_limit: u64,
+    /// What went through its way out since the server opened it.
+    #[schema(value_type = Traffic)]
+    pub network: sloplet_egress::Counters,
 }
 
 /// See what a sandbox uses right now.
@@ -206,6 +210,7 @@ pub async fn usage(
         disk_limit_bytes: used.disk_total,
         files: used.files_used,
         files_limit: used.files_total,
+        network: app.sandboxes().traffic(&access.owner, &record.id)?,
     }))
 }
 

@@ -4,7 +4,10 @@
 //! document, checked in.
 
 mod attach;
+mod audit;
+mod cost;
 pub mod document;
+mod events;
 mod exec;
 mod extract;
 mod files;
@@ -95,5 +98,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(volumes::remove))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::remove))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::verify))
+        .routes(routes!(audit::head))
+        .routes(routes!(audit::output))
+        .routes(routes!(events::events))
+        .routes(routes!(cost::cost))
         .routes(routes!(info::get))
 }

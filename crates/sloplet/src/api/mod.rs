@@ -1,10 +1,11 @@
 //! The client of a server's API.
 //!
 //! [`Server::find`] looks for a server: the one that `SLOPLET_URL` names, or this user's own on its Unix socket, which is
-//! started if there is none (`start`). [`request`] asks it; [`socket`] talks to it over a WebSocket.
+//! started if there is none (`start`). [`request`] asks it; [`events`] listens to it; [`socket`] talks to it over a WebSocket.
 
 mod body;
 mod connect;
+mod events;
 mod request;
 mod socket;
 mod start;
@@ -47,6 +48,11 @@ enum Place {
         tls: Option<Arc<TlsConnector>>,
         base: String,
     },
+}
+
+/// Whether another server than this user's own is meant.
+pub fn is_elsewhere() -> bool {
+    std::env::var_os("SLOPLET_URL").is_some_and(|url| !url.is_empty())
 }
 
 impl Server {

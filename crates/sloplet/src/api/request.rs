@@ -78,6 +78,13 @@ impl Server {
         self.ask(Method::GET, path, None).await
     }
 
+    /// Asks for bytes; also gives a header of the answer.
+    pub async fn bytes(&self, path: &str, header: &str) -> anyhow::Result<(Bytes, Option<String>)> {
+        let response = self.send(Method::GET, path, "application/json", full("")).await?;
+        let value = response.headers().get(header).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Ok((whole(response).await?, value))
+    }
+
     /// Asks for something to be done.
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         self.ask(Method::POST, path, Some(body)).await

@@ -1,6 +1,9 @@
 //! One command per file.
 
+mod approve;
+mod audit;
 mod completion;
+mod cost;
 mod cp;
 mod create;
 mod doctor;
@@ -13,6 +16,7 @@ mod key;
 mod logs;
 mod ls;
 mod mask;
+mod net;
 mod pause;
 mod port;
 mod ps;
@@ -23,6 +27,7 @@ mod shell;
 mod snapshot;
 mod timeout;
 mod volume;
+mod watch;
 
 use sloplet_spawner::launcher::Forked;
 
@@ -41,6 +46,8 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Mask(options) => mask::run(*options),
         Command::Gc { json } => gc::run(data, json),
         Command::Completion { shell } => Ok(completion::run(shell)),
+        Command::Audit(options) => audit::run(data, options),
+        Command::Cost(options) => cost::run(data, options),
         command => {
             let search = Search { data, autostart: !arguments.no_autostart };
             let runtime = setup::runtime()?;
@@ -71,6 +78,9 @@ async fn with_server(server: Server, command: Command) -> anyhow::Result<u8> {
         Command::Snapshot(options) => snapshot::run(&server, options).await,
         Command::Fork { name, count, new_name, json } => fork::run(&server, &name, count, new_name, json).await,
         Command::Rm { names, all } => rm::run(&server, &names, all).await,
+        Command::Net(options) => net::run(&server, options).await,
+        Command::Approve(options) => approve::run(&server, options).await,
+        Command::Watch { name, json } => watch::run(&server, name, json).await,
         Command::Timeout { name, timeout } => timeout::run(&server, &name, timeout).await,
         Command::Volume(command) => volume::run(&server, command).await,
         Command::Key(command) => key::run(&server, command).await,

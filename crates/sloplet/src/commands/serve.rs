@@ -11,6 +11,7 @@ use sloplet_policy::Spec;
 use sloplet_server::auth::{LOCAL, Scope};
 use sloplet_server::gate::Gate;
 use sloplet_server::listen::{self, Listeners};
+use sloplet_server::retention::{self, Keep};
 use sloplet_server::traces::{Collector, Exporter, Traces};
 use sloplet_server::{App, Config};
 use sloplet_store::Store;
@@ -21,7 +22,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::cli::Serve;
+use crate::cli::{Kept, Serve};
 use crate::setup;
 
 /// The Unix socket within the run folder.
@@ -90,6 +91,9 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         public_previews: options.public_previews,
     };
     let app = App::new(config, sandboxes.clone(), store)?;
+    let age = |kept: Kept| kept.0.map(|span| span.0);
+    let keep = Keep { records: age(options.keep_records), outputs: age(options.keep_outputs) };
+    retention::start(engine.ledger().clone(), keep);
     if app.keys().list()?.is_empty() {
         let (_, secret) = app.keys().create("first", Scope::Admin, Quota::default(), Some(LOCAL))?;
         introduce(&secret, &url, options.domain.as_deref());

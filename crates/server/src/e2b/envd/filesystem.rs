@@ -16,6 +16,7 @@ use super::json::Number;
 use super::watch;
 use super::watchers::{self, Watchers};
 use crate::app::App;
+use crate::record::{self, TOKEN};
 
 /// Permission bits of new folders.
 const FOLDER_MODE: u32 = 0o755;
@@ -103,6 +104,7 @@ async fn rename(Single(call, request): Single<Move>) -> Result<Json<Value>, RpcE
         }
         result => result?,
     }
+    record::moved(&call.sandbox, TOKEN, request.source.as_bytes(), &to.path);
     Ok(told(&agent.stat(to).await?))
 }
 
@@ -136,7 +138,10 @@ async fn remove(Single(call, request): Single<OfPath>) -> Result<Json<Value>, Rp
     match call.sandbox.agent().remove(call.target(&request.path)?, true).await {
         // That is what was wanted.
         Err(error) if is(&error, ErrorCode::NotFound) => {}
-        result => result?,
+        result => {
+            result?;
+            record::removed(&call.sandbox, TOKEN, request.path.as_bytes());
+        }
     }
     Ok(Json(json!({})))
 }

@@ -21,6 +21,7 @@ use super::files::{Access, refused};
 use super::{gzip, rest};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::record::{Digest, TOKEN};
 
 /// Permission bits of new files.
 const FILE_MODE: u32 = 0o644;
@@ -147,12 +148,15 @@ where
     let target = access.target(path)?;
     let opened = access.sandbox.agent().write_with(target, FILE_MODE, true, attributes).await;
     let mut upload: Upload<Entry> = opened.map_err(|error| refused(path, &error))?;
+    let mut digest = Digest::default();
     while let Some(bytes) = content.next().await {
         // Dropping the upload leaves what was there before.
         let bytes = bytes.map_err(|error| ApiError::bad_request(format!("the content broke off: {error}")))?;
+        digest.add(&bytes);
         upload.write(bytes).await.map_err(|error| refused(path, &error))?;
     }
     let entry = upload.finish().await.map_err(|error| refused(path, &error))?;
+    digest.note(&access.sandbox, TOKEN, &entry.path);
     Ok(Written::new(&entry))
 }
 
