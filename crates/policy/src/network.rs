@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn a_wide_network_opens_what_is_public_in_it() {
         let own = ["45.33.7.7".parse().unwrap(), "10.0.0.1".parse().unwrap()];
-        let network = network(&["128.0.0.0/1:*", "0.0.0.0/1:*", "[::/0]:*", "10.0.0.0/8:22"], &[], &[]);
+        let network = network(&["128.0.0.0/1:*", "0.0.0.0/1:*", "[::/1]:*", "[8000::/1]:*", "10.0.0.0/8:22"], &[], &[]);
         for (address, port, expected) in [
             ("192.0.66.1", 22, true),
             ("2600::1", 22, true),
