@@ -42,10 +42,13 @@ impl Default for Limits {
 /// The most processes that a kernel can have.
 const MOST_PIDS: u32 = 4_194_304;
 
+/// The most files that ext4 can have.
+const MOST_INODES: u64 = u32::MAX as u64;
+
 impl Limits {
     /// Files it may make. One for 16 KiB is what ext4 gives a disk of that size by default.
     pub fn inodes(&self) -> u64 {
-        self.inodes.unwrap_or((self.disk.0 / 16_384).max(1024))
+        self.inodes.unwrap_or((self.disk.0 / 16_384).clamp(1024, MOST_INODES))
     }
 
     /// Whether the disk, kept in memory, could not be filled without running into the memory limit first.
@@ -71,6 +74,9 @@ impl Limits {
         if self.inodes() < 64 {
             return too_small("inodes", "64");
         }
+        if self.inodes() > MOST_INODES {
+            return Err(LimitError::TooLarge { what: "inodes", maximum: MOST_INODES });
+        }
         Ok(())
     }
 
@@ -92,7 +98,7 @@ pub enum LimitError {
         minimum: &'static str,
     },
     /// Above what the kernel knows.
-    #[error("{what} is more than the kernel can count: give at most {maximum}")]
+    #[error("{what} is more than can be counted: give at most {maximum}")]
     TooLarge {
         /// Which limit.
         what: &'static str,

@@ -211,12 +211,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_before_anything_is_made() {
-        let broken: [fn(&mut Spec); 5] = [
+        let broken: [fn(&mut Spec); 7] = [
             |s| s.env = vec!["NOVALUE".into()],
             |s| s.hostname = "a b".into(),
             |s| s.workdir = Some("relative".into()),
             |s| s.limits.pids = 1,
             |s| s.limits.pids = 4_194_305,
+            |s| s.limits.inodes = Some(1 << 32),
             |s| s.limits.memory = crate::ByteSize(1),
         ];
         for (case, breaks) in broken.iter().enumerate() {

@@ -6,6 +6,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use sloplet_engine::life::clock::now_ms;
+use sloplet_ledger::event::KINDS;
 use sloplet_ledger::{Filter, Head, Known, LedgerError, Record};
 use sloplet_policy::Span;
 use utoipa::{IntoParams, ToSchema};
@@ -69,6 +70,17 @@ pub fn moment(name: &str, text: &str) -> Result<u64, ApiError> {
     Ok(now_ms().saturating_sub(u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)))
 }
 
+/// A list of kinds.
+fn kinds(text: &str) -> Result<Vec<String>, ApiError> {
+    let known = |kind: &str| match KINDS.contains(&kind) {
+        true => Ok(kind.to_owned()),
+        false => {
+            Err(ApiError::bad_request(format!("kind: '{}' is none of {}", kind.escape_default(), KINDS.join(", "))))
+        }
+    };
+    text.split(',').map(known).collect()
+}
+
 /// What a key may see of the ledger.
 #[derive(Clone)]
 pub struct View {
@@ -118,7 +130,7 @@ impl View {
         app.origins().read_on(&app.config().data)?;
         Ok(Filter {
             sandbox: which.sandbox.as_deref().map(|name| self.sandbox(app, name)).transpose()?,
-            kinds: which.kind.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect(),
+            kinds: which.kind.as_deref().map_or_else(|| Ok(Vec::new()), kinds)?,
             since_ms: which.since.as_deref().map(|text| moment("since", text)).transpose()?,
             until_ms: which.until.as_deref().map(|text| moment("until", text)).transpose()?,
             after_seq: which.after,

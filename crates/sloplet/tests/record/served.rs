@@ -179,6 +179,8 @@ fn pages_follow_each_other_and_nonsense_is_refused() {
         "/audit?since=yesterday",
         "/audit?colour=red",
         "/audit?format=xml",
+        "/audit?kind=",
+        "/audit?kind=exec_started,nonsense",
         "/audit/verify?key=zz",
         "/audit/verify?head=zz",
         "/audit/outputs/zz",
