@@ -48,7 +48,8 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         open_files: OPEN_FILES,
         lifetime_ms: limits.timeout.0.as_millis().try_into().unwrap_or(u64::MAX),
     };
-    Ok(Plan { bounds, wall: Wall::Process(process), lasting: false, best_effort: spec.best_effort })
+    let weaken = spec.weaken.map(str::to_owned);
+    Ok(Plan { bounds, wall: Wall::Process(process), lasting: false, best_effort: spec.best_effort, weaken })
 }
 
 fn check_mount(bind: &Bind) -> Result<(), DriverError> {

@@ -1,7 +1,7 @@
 //! From a description to a running sandbox.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
@@ -9,7 +9,8 @@ use sloplet_client::{Agent, ClientError};
 use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::spec::SpecError;
-use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Spec};
+use sloplet_policy::radius::RadiusError;
+use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius, Spec};
 
 use crate::driver::{Adopted, Adoption, Driver, DriverError, Machine, SnapshotReport};
 use crate::places::Places;
@@ -21,6 +22,7 @@ pub struct Engine {
     drivers: Vec<Box<dyn Driver>>,
     images: OnceLock<Store>,
     host: Mutex<Option<(Image, Instant)>>,
+    radius: Arc<Radius>,
 }
 
 /// The image made of the host's own programs.
@@ -42,6 +44,9 @@ pub enum EngineError {
     /// A mount is not allowed.
     #[error(transparent)]
     Protected(#[from] ProtectError),
+    /// A variable or a host of the blast radius.
+    #[error(transparent)]
+    Secret(#[from] RadiusError),
     /// A mount that this user may not read.
     #[error("cannot mount '{}': {}", .0.display(), .1)]
     Unreadable(PathBuf, std::io::Error),
@@ -83,7 +88,23 @@ fn unenforceable(missing: &[Capability]) -> String {
 impl Engine {
     /// An engine with these walls.
     pub fn new(places: Places, drivers: Vec<Box<dyn Driver>>) -> Self {
-        Self { places, drivers, images: OnceLock::new(), host: Mutex::default() }
+        Self { places, drivers, images: OnceLock::new(), host: Mutex::default(), radius: Arc::default() }
+    }
+
+    /// The same engine, which keeps every sandbox away from what `radius` lists, whoever asks.
+    pub fn protecting(self, radius: Radius) -> Self {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        Self { radius: Arc::new(radius.at_home(home.as_deref())), ..self }
+    }
+
+    /// What every sandbox is kept away from.
+    pub fn radius(&self) -> &Radius {
+        &self.radius
+    }
+
+    /// The walls, by name and level.
+    pub fn walls(&self) -> impl Iterator<Item = (&'static str, Isolation)> + '_ {
+        self.drivers.iter().map(|driver| (driver.name(), driver.isolation()))
     }
 
     /// Where it keeps things.
@@ -116,7 +137,7 @@ impl Engine {
         let image = self.resolve(&spec.image)?;
         let (lease, id) = (image.lease()?, new_id());
         let machine = driver.create(&id, &spec, &image).await?;
-        Self::greet(id, spec, image, lease, machine, unenforced).await
+        self.greet(id, spec, image, lease, machine, unenforced).await
     }
 
     /// Makes a sandbox that outlives this engine, with an id (letters and digits) that nobody else has, from an image that
@@ -137,7 +158,7 @@ impl Engine {
         spec.mounts.extend(volumes);
         let lease = image.lease()?;
         let machine = driver.create_lasting(&id, &spec, &image).await?;
-        Self::greet(id, spec, image, lease, machine, unenforced).await
+        self.greet(id, spec, image, lease, machine, unenforced).await
     }
 
     /// Takes over the lasting sandboxes of an engine that is gone. Each becomes a [`Sandbox`] again with
@@ -160,7 +181,7 @@ impl Engine {
         let Adopted { id, machine, age, .. } = adopted;
         let agent = Agent::connect_later(machine.connect().await?);
         let started = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
-        Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started))
+        Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started).protecting(self.radius.clone()))
     }
 
     /// Saves what was written in a lasting sandbox as an image, on top of the one it started from. It stands still while
@@ -186,6 +207,9 @@ impl Engine {
         spec.check()?;
         let driver = self.driver(spec.isolation)?;
         driver.prepare(spec);
+        if !spec.lacks("protected-env") {
+            self.radius.check_env(&spec.env)?;
+        }
         self.check_mounts(spec)?;
         if spec.image.contains('/') {
             self.check_source(Path::new(&spec.image))?;
@@ -195,6 +219,7 @@ impl Engine {
     }
 
     async fn greet(
+        &self,
         id: String,
         spec: Spec,
         image: Image,
@@ -208,7 +233,10 @@ impl Engine {
             Err(error) => Err(error.into()),
         };
         match agent {
-            Ok(agent) => Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started)),
+            Ok(agent) => {
+                let sandbox = Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started);
+                Ok(sandbox.protecting(self.radius.clone()))
+            }
             Err(error) => {
                 let _ = machine.destroy().await;
                 Err(error)
@@ -252,7 +280,11 @@ impl Engine {
             return Ok(());
         }
         let protected = self.protected();
+        let unprotected = spec.lacks("protected-paths");
         for mount in &mut spec.mounts {
+            if unprotected {
+                continue;
+            }
             mount.from = protected.check(&mount.from)?;
             // It would be empty inside, without a word why.
             let wanted = if mount.from.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
@@ -271,7 +303,8 @@ impl Engine {
 
     fn protected(&self) -> Protected {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        Protected::for_host(home.as_deref(), &[self.places.data.clone(), self.places.run.clone()])
+        let own = [self.places.data.clone(), self.places.run.clone()];
+        Protected::for_host(home.as_deref(), &own).with(&self.radius.paths)
     }
 }
 

@@ -1,12 +1,13 @@
 //! A running sandbox.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sloplet_client::{Agent, ClientError, Process};
 use sloplet_image::{Image, Lease};
-use sloplet_policy::{Capability, Spec};
-use sloplet_wire::{Exec, TerminalSize};
+use sloplet_policy::{Capability, Radius, Spec};
+use sloplet_wire::{ErrorCode, Exec, Failure, TerminalSize};
 
 use crate::driver::{DriverError, End, Machine};
 
@@ -53,6 +54,7 @@ pub struct Sandbox {
     agent: Agent,
     unenforced: Vec<Capability>,
     started: Instant,
+    radius: Arc<Radius>,
     // Held: the image's layers stay while the sandbox lives.
     _lease: Lease,
 }
@@ -69,7 +71,12 @@ impl Sandbox {
         unenforced: Vec<Capability>,
         started: Instant,
     ) -> Self {
-        Self { id, spec, image, machine, agent, unenforced, started, _lease: lease }
+        Self { id, spec, image, machine, agent, unenforced, started, radius: Arc::default(), _lease: lease }
+    }
+
+    /// Keeps its commands away from what `radius` lists.
+    pub(crate) fn protecting(self, radius: Arc<Radius>) -> Self {
+        Self { radius, ..self }
     }
 
     /// Its id: letters and digits.
@@ -119,6 +126,11 @@ impl Sandbox {
 
     /// Starts a command.
     pub async fn exec(&self, command: Command) -> Result<Process, ClientError> {
+        if !self.spec.lacks("protected-env") {
+            self.radius.check_env(&command.env).map_err(|error| {
+                ClientError::Failed(Failure { code: ErrorCode::Denied, message: error.to_string() })
+            })?;
+        }
         let workdir = command.cwd.or_else(|| {
             let asked = self.spec.workdir.as_ref().map(|path| path.display().to_string());
             let usual = self.machine.home().map(str::to_owned).or_else(|| self.image.config.workdir.clone());
@@ -155,7 +167,10 @@ impl Sandbox {
 
     /// The image's variables, then the sandbox's, then the command's. Nothing of the host's.
     fn environment(&self, extra: &[String]) -> Vec<sloplet_wire::ByteVec> {
+        let hosts: Vec<(String, String)> =
+            if self.spec.lacks("environment") { std::env::vars().collect() } else { Vec::new() };
         let mut all: BTreeMap<&str, &str> = BTreeMap::from([("PATH", PATH), ("LANG", "C.UTF-8")]);
+        all.extend(hosts.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         all.extend(self.image.config.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         all.extend(self.machine.home().into_iter().flat_map(|home| [("HOME", home), ("TMPDIR", home)]));
         all.extend(self.spec.env.iter().chain(extra).filter_map(|variable| variable.split_once('=')));

@@ -5,20 +5,27 @@
 //! - [`limits`]: what bounds it.
 //! - [`units`]: sizes, durations, processor shares, as people write them.
 //! - [`addresses`]: addresses between a sandbox and the host's egress.
+//! - [`file`]: `sloplet.toml`.
 //! - [`bind`]: host folders shown inside.
 //! - [`protect`]: host paths that are never shown inside.
+//! - [`radius`]: what a user lists as never to be reached.
 //! - [`report`]: what a driver enforces on this host.
+//! - [`weakness`]: protections that tests take away.
 
 pub mod addresses;
 pub mod bind;
+pub mod file;
 pub mod limits;
 pub mod protect;
+pub mod radius;
 pub mod report;
 pub mod spec;
 pub mod units;
+pub mod weakness;
 
 pub use bind::Bind;
 pub use limits::Limits;
+pub use radius::Radius;
 pub use report::{Capability, DriverReport, Enforcement, Feature};
 pub use spec::{Isolation, Spec};
 pub use units::{ByteSize, Cpus, Span};

@@ -76,6 +76,9 @@ pub struct Spec {
     pub hostname: String,
     /// Start even if a limit cannot be enforced on this host.
     pub best_effort: bool,
+    /// A protection that a test takes away; part of no file and no request.
+    #[serde(skip)]
+    pub weaken: Option<&'static str>,
 }
 
 impl Default for Spec {
@@ -90,6 +93,7 @@ impl Default for Spec {
             user: None,
             hostname: "sloplet".into(),
             best_effort: false,
+            weaken: None,
         }
     }
 }
@@ -118,6 +122,11 @@ pub enum SpecError {
 }
 
 impl Spec {
+    /// Whether a test has taken this protection away. Never in a release build.
+    pub fn lacks(&self, protection: &str) -> bool {
+        cfg!(debug_assertions) && self.weaken == Some(protection)
+    }
+
     /// Refuses what makes no sense, before anything is made.
     pub fn check(&self) -> Result<(), SpecError> {
         self.limits.check()?;

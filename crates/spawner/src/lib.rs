@@ -46,3 +46,4 @@ pub mod protocol;
 pub mod sandbox;
 pub mod server;
 pub mod stage;
+mod weak;

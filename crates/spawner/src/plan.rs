@@ -19,6 +19,16 @@ pub struct Plan {
     /// Skip the bounds this host cannot enforce, because the user said so.
     #[n(3)]
     pub best_effort: bool,
+    /// A protection that a test takes away. Release builds do not know the word.
+    #[n(15)]
+    pub weaken: Option<String>,
+}
+
+impl Plan {
+    /// Whether a test has taken this protection away. Never in a release build.
+    pub fn lacks(&self, protection: &str) -> bool {
+        cfg!(debug_assertions) && self.weaken.as_deref() == Some(protection)
+    }
 }
 
 /// What cgroups (and rlimits, where there are none) enforce.

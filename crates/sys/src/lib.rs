@@ -3,6 +3,7 @@
 //! Everything that [`rustix`] wraps safely is used from there directly; this crate holds the rest, one noun a file,
 //! each block with the invariant that makes it sound.
 //!
+//! - [`attempt`]: calls that a sandbox must refuse, for the verifier.
 //! - [`clone`]: new processes in new namespaces, proof of being single-threaded.
 //! - [`filter`]: installing a seccomp program.
 //! - [`identity`]: becoming another user, for a process or for one file operation.
@@ -11,6 +12,7 @@
 //! - [`mount`]: changing what is mounted, `mount_setattr(2)`.
 //! - [`spawn`]: starting a program from the agent.
 
+pub mod attempt;
 pub mod clone;
 pub mod filter;
 pub mod identity;

@@ -178,6 +178,7 @@ impl CreateSandbox {
             user: self.user,
             hostname: self.hostname.unwrap_or(usual.hostname),
             best_effort: self.best_effort,
+            weaken: None,
         };
         spec.check().map_err(|error| ApiError::bad_request(error.to_string()))?;
         Ok(NewSandbox {

@@ -9,6 +9,7 @@ mod fork;
 mod gc;
 mod image;
 mod info;
+mod init;
 mod key;
 mod logs;
 mod ls;
@@ -21,6 +22,7 @@ pub mod serve;
 mod shell;
 mod snapshot;
 mod timeout;
+mod verify;
 mod volume;
 
 use sloplet_spawner::launcher::Forked;
@@ -35,6 +37,8 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
     match arguments.command {
         Command::Run(options) => run::run(data, forked, *options),
         Command::Serve(options) => serve::run(data, *options),
+        Command::Verify(options) => verify::run(data, *options),
+        Command::Init { yes, force } => init::run(yes, force),
         Command::Doctor { json } => doctor::run(data, json),
         Command::Image(command) => image::run(data, command),
         Command::Gc { json } => gc::run(data, json),
