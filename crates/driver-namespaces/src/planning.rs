@@ -85,9 +85,7 @@ fn weakened(mut plan: Plan) -> Plan {
     let (disk, files, deadline) = (lacks("disk"), lacks("files"), lacks("deadline"));
     let folders = [("sysfs", "/sys"), ("host-root", "/"), ("host-run", "/run"), ("host-shm", "/dev/shm")];
     let shown = folders.iter().find(|(name, _)| lacks(name)).map(|(_, path)| *path);
-    let open_files = if lacks("descriptor-limit") { 1 << 20 } else { plan.bounds.open_files };
     let bounds = &mut plan.bounds;
-    bounds.open_files = open_files;
     bounds.pids = if pids { 30_000 } else { bounds.pids };
     bounds.memory = if memory { 1 << 42 } else { bounds.memory };
     bounds.cpu_millis = if cpus { 64_000 } else { bounds.cpu_millis };

@@ -40,7 +40,6 @@ pub const ALL: &[&str] = &[
     "cpus",
     "disk",
     "files",
-    "descriptor-limit",
     "core-dumps",
     "deadline",
     "environment",

@@ -252,6 +252,12 @@ pub fn open_handle(mount: BorrowedFd<'_>, handle: &[u8], kind: i32) -> io::Resul
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Ignores SIGHUP, which the end of a terminal sends to whoever it controls.
+pub fn ignore_hangups() {
+    // SAFETY: setting a signal to be ignored installs no code.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+}
+
 /// Starts a process in new namespaces with `clone`, which ends at once.
 pub fn clone_and_end(_: &SingleThreaded, namespaces: u64) -> io::Result<()> {
     let flags = (namespaces & NAMESPACES & !0xff) as i64 | i64::from(libc::SIGCHLD);

@@ -40,6 +40,8 @@ pub struct Verification<'a> {
     pub only: Vec<String>,
     /// Is told which probe is next, its place, and how many there are.
     pub progress: &'a dyn Fn(&str, usize, usize),
+    /// Is given the result, before anybody else: for a ledger that signs it.
+    pub finished: &'a dyn Fn(&Report),
 }
 
 /// Why nothing could be verified.
@@ -142,7 +144,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
     let after = canaries.harm();
     let all_harm: Vec<String> = harm.into_iter().chain(after).collect();
     results.push(of_canaries(&all_harm));
-    Ok(Report {
+    let report = Report {
         started_ms: started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
         took_ms: clock.elapsed().as_millis() as u64,
         driver: wall.driver.clone(),
@@ -156,7 +158,9 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
         complete: wanted.only.is_empty(),
         weakened: wanted.spec.weaken.map(str::to_owned),
         results,
-    })
+    };
+    (wanted.finished)(&report);
+    Ok(report)
 }
 
 fn chosen(only: &[String]) -> Result<Vec<&'static Probe>, VerifyError> {

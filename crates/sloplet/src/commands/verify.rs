@@ -60,8 +60,8 @@ async fn all(engine: &Engine, options: &Verify, spec: &Spec, levels: &[Isolation
         let progress = |probe: &str, place: usize, count: usize| {
             line.show(|| Some(format!("{} {place}/{count} {probe}", setup::driver_of(*level))));
         };
-        let wanted =
-            Verification { engine, spec, program: program.to_owned(), only: options.probe.clone(), progress: &progress };
+        let (program, only) = (program.to_owned(), options.probe.clone());
+        let wanted = Verification { engine, spec, program, only, progress: &progress, finished: &|_| {} };
         let report = sloplet_verify::verify(wanted).await;
         line.clear();
         let report = report?;

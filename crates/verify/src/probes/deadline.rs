@@ -25,7 +25,7 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let marker = format!("daemon-{}", std::process::id());
-    let own = format!("{marker}-control");
+    let own = format!("control-{}", std::process::id());
     drill.control(&["daemon", &own, "3"]).await?;
     let works = running(&own);
     let sandbox = drill.sandbox(|spec| spec.limits.timeout = Span(TIME)).await?;

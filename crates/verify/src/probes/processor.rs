@@ -8,7 +8,7 @@ use crate::probe::{Finding, Kind, Pending, Probe};
 pub const PROBE: Probe = Probe {
     name: "processor-share",
     ids: &[47],
-    tries: "compute without end with a tenth of a processor",
+    tries: "compute without end with a twentieth of a processor",
     why: "a neighbour's work must not wait for a spinning agent",
     needs: &[Feature::Cpu],
     kind: Kind::Drill(run),
@@ -22,12 +22,12 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let control = drill.control(&["spin", WALL]).await?.number();
-    let sandbox = drill.sandbox(|spec| spec.limits.cpus = Cpus { millis: 100 }).await?;
+    let sandbox = drill.sandbox(|spec| spec.limits.cpus = Cpus { millis: 50 }).await?;
     let had = drill.act(&sandbox, &["spin", WALL]).await?.number();
     sandbox.destroy().await?;
     let said = format!("{control} ms of processor time in {WALL} ms on the host");
     if control < 300 {
         return Ok(Finding::inconclusive(said, "this host is too busy to tell"));
     }
-    Ok(Finding::judge(had < 250, said, format!("{had} ms with a tenth of a processor")))
+    Ok(Finding::judge(had < 150, said, format!("{had} ms with a twentieth of a processor")))
 }

@@ -40,7 +40,10 @@ fn parts(_: &Settings, parts: &mut Parts) {
         std::fs::remove_file(&second)?;
         Ok("linked".into())
     });
-    parts.add("by its descriptor", |settings| writable(by_descriptor(File::open(&settings.read_only)?)));
+    parts.add("by its descriptor", |settings| {
+        let file = File::open(&settings.read_only)?;
+        writable(by_descriptor(&file))
+    });
     // No kernel in use does this any more; the file's content is what counts.
     parts.optional("dirty pipe", |settings| {
         let before = head(&settings.read_only, 4096)?;

@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{ioctl_tiocsctty, setsid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use sloplet_policy::Feature;
-use sloplet_sys::attempt::{Call, attempt};
+use sloplet_sys::attempt::{Call, attempt, ignore_hangups};
 
 use crate::part::{Miss, Parts, nothing, openable, reached};
 use crate::probe::{Kind, Probe};
@@ -60,6 +60,7 @@ fn parts(_: &Settings, parts: &mut Parts) {
 
 /// A terminal that controls this process, as TIOCSTI wants it.
 fn own_terminal() -> Result<(OwnedFd, OwnedFd), Miss> {
+    ignore_hangups();
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
     grantpt(&controller)?;
     unlockpt(&controller)?;
