@@ -8,8 +8,8 @@ use rustix::fs::{Access, access};
 use sloplet_client::{Agent, ClientError};
 use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
 use sloplet_policy::protect::{ProtectError, Protected};
-use sloplet_policy::spec::SpecError;
 use sloplet_policy::radius::RadiusError;
+use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius, Spec};
 
 use crate::driver::{Adopted, Adoption, Driver, DriverError, Machine, SnapshotReport};

@@ -115,7 +115,11 @@ mod tests {
 
     fn radius() -> Radius {
         let text = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
-        Radius { hosts: text(&["db.internal", "*.corp.example", "api.pay.example:443"]), paths: vec!["~/.ssh".into()], env: text(&["PAY_KEY", "AWS_*"]) }
+        Radius {
+            hosts: text(&["db.internal", "*.corp.example", "api.pay.example:443"]),
+            paths: vec!["~/.ssh".into()],
+            env: text(&["PAY_KEY", "AWS_*"]),
+        }
     }
 
     #[test]
@@ -131,7 +135,16 @@ mod tests {
     #[test]
     fn no_rule_of_the_network_may_cover_a_listed_host() {
         let radius = radius();
-        for host in ["db.internal", "DB.Internal.:5432", "git.corp.example", "corp.example", "*.corp.example", "*", "*.pay.example", "api.pay.example:80"] {
+        for host in [
+            "db.internal",
+            "DB.Internal.:5432",
+            "git.corp.example",
+            "corp.example",
+            "*.corp.example",
+            "*",
+            "*.pay.example",
+            "api.pay.example:80",
+        ] {
             assert!(radius.check_host(host).is_err(), "{host}");
         }
         for host in ["api.anthropic.com:443", "notcorp.example", "db.internal.example", "*.githubusercontent.com"] {

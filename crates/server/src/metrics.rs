@@ -112,7 +112,11 @@ impl Page {
 
     fn verification(&mut self, latest: &Verification) {
         let figures = [
-            ("sloplet_verification_age_seconds", "Since the newest verification of containment.", latest.age_seconds as f64),
+            (
+                "sloplet_verification_age_seconds",
+                "Since the newest verification of containment.",
+                latest.age_seconds as f64,
+            ),
             ("sloplet_verification_passed", "Whether nothing got out.", f64::from(u8::from(latest.passed))),
             ("sloplet_verification_breaches", "Probes that got out.", latest.breaches as f64),
             ("sloplet_verification_inconclusive", "Probes that prove nothing.", latest.inconclusive as f64),

@@ -33,7 +33,10 @@ fn runs_are_refused_by_name_of_the_rule() {
         for (options, rule) in [
             (vec!["--mount".to_owned(), format!("{}:/x", folder.display())], folder.to_str().unwrap()),
             (vec!["--mount".to_owned(), format!("{}:/x", inside.display())], folder.to_str().unwrap()),
-            (vec!["--mount".to_owned(), format!("{}:/x", folder.parent().unwrap().display())], folder.to_str().unwrap()),
+            (
+                vec!["--mount".to_owned(), format!("{}:/x", folder.parent().unwrap().display())],
+                folder.to_str().unwrap(),
+            ),
             (vec!["--env".to_owned(), "STRIPE_KEY=x".to_owned()], "STRIPE_KEY"),
             (vec!["--env".to_owned(), "AWS_SECRET=x".to_owned()], "AWS_*"),
         ] {
@@ -56,7 +59,8 @@ fn a_file_in_the_working_directory_is_found_and_flags_win() {
     let script = format!("cd {} && exec \"$@\"", folder.display());
     let binary = host.binary().to_str().unwrap();
     let run = |options: &[&str]| {
-        let words = [&["sh", "-c", &script, "sh", binary, "run"], options, &["--", "sh", "-c", "hostname; echo $FROM"]].concat();
+        let words = [&["sh", "-c", &script, "sh", binary, "run"], options, &["--", "sh", "-c", "hostname; echo $FROM"]]
+            .concat();
         root.other_program(&words).finish().expect_code(0).out()
     };
     assert_eq!(run(&[]), "filed\nfile\n");
@@ -71,12 +75,28 @@ fn what_is_protected_is_probed() {
     let host = Host::shared();
     let root = host.root();
     let (file, folder) = protecting(&root);
-    let words = ["verify", "--config", file.to_str().unwrap(), "--probe", "blast-radius", "--probe", "protected-things", "--json"];
+    let words = [
+        "verify",
+        "--config",
+        file.to_str().unwrap(),
+        "--probe",
+        "blast-radius",
+        "--probe",
+        "protected-things",
+        "--json",
+    ];
     let verify = |weakness: &str, words: &[&str]| {
-        root.invoke(words).env("STRIPE_KEY", "sk_live_canary").env("SLOPLET_TEST_WEAKEN", weakness).within(Duration::from_secs(90)).finish()
+        root.invoke(words)
+            .env("STRIPE_KEY", "sk_live_canary")
+            .env("SLOPLET_TEST_WEAKEN", weakness)
+            .within(Duration::from_secs(90))
+            .finish()
     };
     let ended = verify("", &words).expect_code(0);
-    assert!(ended.out().contains(&format!("path {}", folder.display())) && ended.out().contains("variable STRIPE_KEY"), "{ended}");
+    assert!(
+        ended.out().contains(&format!("path {}", folder.display())) && ended.out().contains("variable STRIPE_KEY"),
+        "{ended}"
+    );
     assert!(!ended.out().contains("inconclusive"), "{ended}");
     assert!(!ended.out().contains("sk_live_canary"), "a value is told: {ended}");
     for weakness in ["environment", "protected-env", "host-root", "protected-paths"] {
@@ -106,7 +126,7 @@ fn a_server_keeps_its_protections_whoever_asks() {
     let ended = root.invoke(&["exec", "-e", "AWS_KEY=x", "fine", "--", "true"]).finish();
     assert!(ended.code != 0 && ended.stderr.contains("AWS_*"), "{ended}");
     root.invoke(&["exec", "fine", "--", "true"]).finish().expect_code(0);
-    drop(server);
+    server.end_with_its_sandboxes();
 }
 
 #[test]

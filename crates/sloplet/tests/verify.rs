@@ -79,11 +79,15 @@ fn nothing_gets_out_of_a_whole_sandbox_of_root() {
     let report = &reports(&ended)[0];
     assert!(of_verdict(report, "breach").is_empty(), "{ended}");
     // A busy machine may leave no processor to be taken away.
-    let unclear: Vec<_> = of_verdict(report, "inconclusive").into_iter().filter(|result| result["probe"] != "processor-share").collect();
+    let unclear: Vec<_> =
+        of_verdict(report, "inconclusive").into_iter().filter(|result| result["probe"] != "processor-share").collect();
     assert!(unclear.is_empty(), "{unclear:#?}");
     assert!(of_verdict(report, "contained").len() > 45, "{ended}");
     for result in report["results"].as_array().unwrap() {
-        assert!(!result["tries"].as_str().unwrap().is_empty() && !result["why"].as_str().unwrap().is_empty(), "{result}");
+        assert!(
+            !result["tries"].as_str().unwrap().is_empty() && !result["why"].as_str().unwrap().is_empty(),
+            "{result}"
+        );
     }
     check_xml(&junit);
     let page = fs::read_to_string(&html).unwrap();
@@ -155,7 +159,7 @@ fn a_run_can_insist_on_a_verification_of_its_very_configuration() {
     let file = host.dir().join("sloplet.toml");
     fs::write(&file, "[sandbox]\nmemory = \"256MiB\"\npids = 64\ndisk = \"64MiB\"\n").unwrap();
     let config = ["--config", file.to_str().unwrap()];
-    let run = |more: &[&str]| root.run(&[&config, &["--verified"], more].concat(), &["echo", "ran"]);
+    let run = |more: &[&str]| root.run(&[&config[..], &["--verified"], more].concat(), &["echo", "ran"]);
     let ended = run(&[]).expect_code(125);
     assert!(ended.stderr.contains("never verified") && ended.stderr.contains("sloplet verify"), "{ended}");
     // A part of the probes is no verification.

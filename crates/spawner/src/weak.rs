@@ -9,7 +9,10 @@ use crate::protocol::{During, Problem};
 /// What a weakness lets through.
 const HOLES: &[(&str, &str)] = &[
     ("seccomp-namespaces", "[allow] x\nunshare setns clone3\n[arguments] x\nclone: allow otherwise\n"),
-    ("seccomp-mounts", "[allow] x\nmount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree open_tree_attr move_mount mount_setattr statmount listmount\n"),
+    (
+        "seccomp-mounts",
+        "[allow] x\nmount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree open_tree_attr move_mount mount_setattr statmount listmount\n",
+    ),
     ("seccomp-keyrings", "[allow] x\nkeyctl add_key request_key\n"),
     ("seccomp-io-uring", "[allow] x\nio_uring_setup io_uring_enter io_uring_register\n"),
     ("seccomp-userfaultfd", "[allow] x\nuserfaultfd\n"),

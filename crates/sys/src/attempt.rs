@@ -116,9 +116,7 @@ pub fn attempt(call: Call<'_>) -> io::Result<i64> {
         Call::ClockAdjtime => adjust(Some(0)),
         Call::Personality(value) => raw(libc::SYS_personality, &[N(i64::from(value))]),
         Call::Unshare(flags) => raw(libc::SYS_unshare, &[N((flags & NAMESPACES) as i64)]),
-        Call::Setns(fd, flags) => {
-            raw(libc::SYS_setns, &[N(fd.as_raw_fd().into()), N((flags & NAMESPACES) as i64)])
-        }
+        Call::Setns(fd, flags) => raw(libc::SYS_setns, &[N(fd.as_raw_fd().into()), N((flags & NAMESPACES) as i64)]),
         Call::PtraceAttach(pid) => raw(libc::SYS_ptrace, &[N(16), N(pid.into()), N(0), N(0)]),
         Call::PtraceSeize(pid) => raw(libc::SYS_ptrace, &[N(0x4206), N(pid.into()), N(0), N(0)]),
         Call::ProcessVmRead { pid, address } => vector(libc::SYS_process_vm_readv, pid, address, 16),
@@ -152,9 +150,7 @@ pub fn attempt(call: Call<'_>) -> io::Result<i64> {
             raw(libc::SYS_mq_open, &[Text(name), N((flags | libc::O_CLOEXEC).into()), N(0o666), N(0)])
         }
         Call::MqUnlink(name) => raw(libc::SYS_mq_unlink, &[Text(name)]),
-        Call::Ioctl { fd, request } => {
-            raw(libc::SYS_ioctl, &[N(fd.as_raw_fd().into()), N(request as i64), Page(&[2])])
-        }
+        Call::Ioctl { fd, request } => raw(libc::SYS_ioctl, &[N(fd.as_raw_fd().into()), N(request as i64), Page(&[2])]),
     }
 }
 
@@ -370,7 +366,8 @@ pub mod doors {
     /// A page whose address fits 32 bits: arguments of a raw AF_INET socket, and "/usr" at 64.
     #[cfg(target_arch = "x86_64")]
     fn low_page() -> Option<i64> {
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT);
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT);
         // SAFETY: a new mapping wherever the kernel likes; it is never unmapped, and written only within its page.
         unsafe {
             let page = libc::mmap(std::ptr::null_mut(), 4096, access, kind, -1, 0);

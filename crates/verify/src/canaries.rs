@@ -70,7 +70,8 @@ impl Canaries {
         }
         fs::write(work.path().join("shown/read-only"), UNCHANGED)?;
         let mut files = Vec::new();
-        let places = [Some(work.path().join("private")), std::env::home_dir(), Some("/var/tmp".into()), Some(data.into())];
+        let places =
+            [Some(work.path().join("private")), std::env::home_dir(), Some("/var/tmp".into()), Some(data.into())];
         for place in places.into_iter().flatten() {
             let path = place.join(format!(".{name}"));
             if fs::write(&path, &secret).is_ok() {
@@ -157,8 +158,20 @@ impl Canaries {
         };
         let sockets = [by_path, by_name];
         let program = program.to_owned();
-        let mut all =
-            Self { work, program, victim, tcp, udp, sockets, shm, files, queue, _terminal: terminal, before: Vec::new(), settings };
+        let mut all = Self {
+            work,
+            program,
+            victim,
+            tcp,
+            udp,
+            sockets,
+            shm,
+            files,
+            queue,
+            _terminal: terminal,
+            before: Vec::new(),
+            settings,
+        };
         all.before = all.state();
         Ok(all)
     }
@@ -177,7 +190,8 @@ impl Canaries {
     /// How many connected, or sent something, since the last look.
     fn calls(&self) -> usize {
         let tcp = self.tcp.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).sum::<usize>();
-        let unix = self.sockets.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).sum::<usize>();
+        let unix =
+            self.sockets.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).sum::<usize>();
         let mut buffer = [0u8; 64];
         tcp + unix + std::iter::from_fn(|| self.udp.recv_from(&mut buffer).ok()).count()
     }
@@ -193,14 +207,17 @@ impl Canaries {
         all.push((shown.display().to_string(), fs::read_to_string(shown).unwrap_or_default()));
         for program in [self.program.clone(), self.work.path().join("probe")] {
             // Whoever changes a file cannot keep the time of its last change.
-            let print = File::open(&program).and_then(|file| file.metadata()).map(|meta| {
-                format!("{} {} {} {}", meta.ino(), meta.size(), meta.mtime_nsec(), meta.mode())
-            });
+            let print = File::open(&program)
+                .and_then(|file| file.metadata())
+                .map(|meta| format!("{} {} {} {}", meta.ino(), meta.size(), meta.mtime_nsec(), meta.mode()));
             all.push((program.display().to_string(), print.unwrap_or_default()));
         }
         let victim = fs::read_to_string(format!("/proc/{}/stat", self.settings.host_process)).unwrap_or_default();
         let alive = victim.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'T', 't', 'X']));
-        all.push(("the planted process".into(), if alive && !victim.is_empty() { "alive" } else { "gone or stopped" }.into()));
+        all.push((
+            "the planted process".into(),
+            if alive && !victim.is_empty() { "alive" } else { "gone or stopped" }.into(),
+        ));
         all
     }
 

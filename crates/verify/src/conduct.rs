@@ -151,7 +151,11 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
         isolation: wall.isolation.to_string(),
         kernel: kernel(),
         host: canaries.settings.host_name.clone(),
-        user: if canaries.settings.root { "root".into() } else { format!("user {}", rustix::process::getuid().as_raw()) },
+        user: if canaries.settings.root {
+            "root".into()
+        } else {
+            format!("user {}", rustix::process::getuid().as_raw())
+        },
         version: env!("CARGO_PKG_VERSION").into(),
         digest: digest(&wanted.spec, radius, &wall.driver, &wanted.program),
         configuration: describe(&wanted.spec),
@@ -250,8 +254,12 @@ async fn attempts(
     user: Option<&str>,
 ) -> Result<Vec<Answer>, ClientError> {
     let words = [program, SUBCOMMAND, "run"].into_iter().chain(names.iter().copied());
-    let command =
-        Command { stdin: true, user: user.map(str::to_owned), timeout: Some(PATIENCE), ..Command::new(words.map(str::as_bytes)) };
+    let command = Command {
+        stdin: true,
+        user: user.map(str::to_owned),
+        timeout: Some(PATIENCE),
+        ..Command::new(words.map(str::as_bytes))
+    };
     let mut process = sandbox.exec(command).await?;
     if let Some(mut stdin) = process.take_stdin() {
         let text = serde_json::to_vec(settings).unwrap_or_default();
@@ -265,7 +273,13 @@ fn answers(text: &[u8]) -> Vec<Answer> {
     text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
-fn result(probe: &Probe, finding: Finding, parts: Vec<crate::report::Part>, harm: &[String], took_ms: u64) -> ProbeResult {
+fn result(
+    probe: &Probe,
+    finding: Finding,
+    parts: Vec<crate::report::Part>,
+    harm: &[String],
+    took_ms: u64,
+) -> ProbeResult {
     let canary = match (&probe.kind, finding.verdict, harm.is_empty()) {
         (_, Verdict::NotApplicable, _) | (Kind::Drill(_), ..) => String::new(),
         (_, _, true) => "files, processes, sockets, settings and binary of the host are as they were".to_owned(),
@@ -294,7 +308,11 @@ fn of_canaries(harm: &[String]) -> ProbeResult {
         why: "a refusal can lie; what was planted on the host cannot".into(),
         verdict: if harm.is_empty() { Verdict::Contained } else { Verdict::Breach },
         control: "connections of the controls were seen by the same sockets".into(),
-        detail: if harm.is_empty() { "nothing on the host was changed, read, killed or called".into() } else { harm.join("; ") },
+        detail: if harm.is_empty() {
+            "nothing on the host was changed, read, killed or called".into()
+        } else {
+            harm.join("; ")
+        },
         canary: String::new(),
         parts: Vec::new(),
         took_ms: 0,
@@ -304,7 +322,12 @@ fn of_canaries(harm: &[String]) -> ProbeResult {
 /// The running kernel.
 pub fn kernel() -> String {
     let name = rustix::system::uname();
-    format!("{} {} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy(), name.machine().to_string_lossy())
+    format!(
+        "{} {} {}",
+        name.sysname().to_string_lossy(),
+        name.release().to_string_lossy(),
+        name.machine().to_string_lossy()
+    )
 }
 
 /// A configuration for people.

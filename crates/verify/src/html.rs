@@ -65,7 +65,9 @@ fn of_report(out: &mut String, report: &Report) {
     if let Some(weakness) = &report.weakened {
         add(&format!("<dt>Weakened</dt><dd class=\"breach\">{} was taken away on purpose</dd>", escape(weakness)));
     }
-    add("</dl>\n<h2>Summary</h2>\n<table><thead><tr><th>Probe</th><th>No.</th><th>Verdict</th><th>What it tries</th></tr></thead><tbody>\n");
+    add(
+        "</dl>\n<h2>Summary</h2>\n<table><thead><tr><th>Probe</th><th>No.</th><th>Verdict</th><th>What it tries</th></tr></thead><tbody>\n",
+    );
     for result in &report.results {
         let (name, ids) = (escape(&result.probe), numbers(result));
         let _ = writeln!(
@@ -93,14 +95,23 @@ fn of_result(out: &mut String, driver: &str, result: &Result) {
         class_of(result.verdict),
         result.verdict
     );
-    let facts =
-        [("Tries", &result.tries), ("Why", &result.why), ("Control", &result.control), ("Inside", &result.detail), ("Canary", &result.canary)];
+    let facts = [
+        ("Tries", &result.tries),
+        ("Why", &result.why),
+        ("Control", &result.control),
+        ("Inside", &result.detail),
+        ("Canary", &result.canary),
+    ];
     for (label, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
         let _ = write!(out, "<dt>{label}</dt><dd>{}</dd>", escape(value));
     }
     out.push_str("</dl>");
     if !result.parts.is_empty() {
-        let _ = write!(out, "<details><summary>{} attempts</summary><table><thead><tr><th>Attempt</th><th>Unconfined</th><th>Inside</th><th>Verdict</th></tr></thead><tbody>", result.parts.len());
+        let _ = write!(
+            out,
+            "<details><summary>{} attempts</summary><table><thead><tr><th>Attempt</th><th>Unconfined</th><th>Inside</th><th>Verdict</th></tr></thead><tbody>",
+            result.parts.len()
+        );
         for part in &result.parts {
             let inside: Vec<String> = part.inside.iter().map(|(user, what)| format!("{user}: {what}")).collect();
             let _ = write!(

@@ -228,7 +228,12 @@ mod tests {
         larger.limits.memory = sloplet_policy::ByteSize::gib(4);
         let mounted = Spec { mounts: vec!["/srv:/srv".parse().unwrap()], ..spec.clone() };
         let protecting = Radius { env: vec!["KEY".into()], ..Radius::default() };
-        for other in [of(&larger, &radius), of(&mounted, &radius), of(&spec, &protecting), digest(&spec, &radius, "other", program)] {
+        for other in [
+            of(&larger, &radius),
+            of(&mounted, &radius),
+            of(&spec, &protecting),
+            digest(&spec, &radius, "other", program),
+        ] {
             assert_ne!(same, other);
         }
     }

@@ -29,7 +29,11 @@ pub fn verification(info: &serde_json::Value) -> Option<String> {
     let when = crate::table::age(latest["at_ms"].as_u64()? / 1000);
     let count = |name: &str| latest[name].as_u64().unwrap_or(0);
     Some(match latest["passed"].as_bool() {
-        Some(true) => format!("{when}: nothing got out ({} probes contained, {} inconclusive)", count("contained"), count("inconclusive")),
+        Some(true) => format!(
+            "{when}: nothing got out ({} probes contained, {} inconclusive)",
+            count("contained"),
+            count("inconclusive")
+        ),
         _ => format!("{when}: {} PROBES GOT OUT (see 'sloplet verify')", count("breaches")),
     })
 }

@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 use sloplet_policy::file::{File, NAME};
 
 /// Words in names of variables that hold secrets.
-const SECRET_WORDS: [&str; 9] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE", "DSN", "AUTH"];
+const SECRET_WORDS: [&str; 9] =
+    ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE", "DSN", "AUTH"];
 
 /// How values begin that are secrets whatever their name.
 const SECRET_STARTS: [&str; 10] =
@@ -17,7 +18,17 @@ const SECRET_STARTS: [&str; 10] =
 
 /// Where people keep keys, below the home folder and in the working directory.
 const HOME_PATHS: [&str; 12] = [
-    ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config/gcloud", ".config/gh", ".netrc", ".npmrc", ".pypirc",
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".gnupg",
+    ".kube",
+    ".docker",
+    ".config/gcloud",
+    ".config/gh",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
     ".git-credentials",
 ];
 const LOCAL_PATHS: [&str; 5] = [".env", ".env.local", ".env.production", "secrets", "credentials.json"];
@@ -38,7 +49,11 @@ pub fn run(yes: bool, force: bool) -> anyhow::Result<u8> {
         }
         let shown: Vec<&str> = proposed.iter().map(String::as_str).collect();
         let answer = question(&format!("{what} [{}]", shown.join(" ")))?;
-        Ok(if answer.is_empty() { proposed.clone() } else { answer.split_whitespace().filter(|word| *word != "-").map(Into::into).collect() })
+        Ok(if answer.is_empty() {
+            proposed.clone()
+        } else {
+            answer.split_whitespace().filter(|word| *word != "-").map(Into::into).collect()
+        })
     };
     let paths = choose("Files and folders that no sandbox may see ('-' for none)", &found.paths)?;
     let env = choose("Variables that no sandbox may get", &found.env)?;
@@ -84,24 +99,40 @@ impl Found {
             .map(|name| format!("~/{name}"))
             .collect();
         let here = std::env::current_dir().unwrap_or_default();
-        paths.extend(LOCAL_PATHS.iter().map(|name| here.join(name)).filter(|path| path.exists()).map(|path| path.display().to_string()));
-        let variables: Vec<(String, String)> =
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
-        let env = variables.iter().filter(|(name, value)| is_secret(name, value)).map(|(name, _)| name.clone()).collect();
+        paths.extend(
+            LOCAL_PATHS
+                .iter()
+                .map(|name| here.join(name))
+                .filter(|path| path.exists())
+                .map(|path| path.display().to_string()),
+        );
+        let variables: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let env =
+            variables.iter().filter(|(name, value)| is_secret(name, value)).map(|(name, _)| name.clone()).collect();
         let mut hosts = BTreeSet::new();
         hosts.extend(variables.iter().filter_map(|(_, value)| host_of_url(value)).filter(|host| is_internal(host)));
         hosts.extend(hosts_of_table(&fs::read_to_string("/etc/hosts").unwrap_or_default()));
         hosts.extend(search_domains(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default()));
         let remotes = fs::read_to_string(".git/config").unwrap_or_default();
-        hosts.extend(remotes.lines().filter_map(|line| line.trim().strip_prefix("url = ")).filter_map(host_of_url).filter(|host| is_internal(host)));
+        hosts.extend(
+            remotes
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("url = "))
+                .filter_map(host_of_url)
+                .filter(|host| is_internal(host)),
+        );
         Self { paths, env, hosts }
     }
 }
 
 fn is_secret(name: &str, value: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    let named = SECRET_WORDS.iter().any(|word| upper.split('_').any(|part| part == *word || part == format!("{word}S")));
-    let url_with_password = value.contains("://") && value.split('@').next().is_some_and(|start| start.len() < value.len() && start.matches(':').count() > 1);
+    let named =
+        SECRET_WORDS.iter().any(|word| upper.split('_').any(|part| part == *word || part == format!("{word}S")));
+    let url_with_password = value.contains("://")
+        && value.split('@').next().is_some_and(|start| start.len() < value.len() && start.matches(':').count() > 1);
     !value.is_empty() && (named || url_with_password || SECRET_STARTS.iter().any(|start| value.starts_with(start)))
 }
 
@@ -109,7 +140,10 @@ fn is_secret(name: &str, value: &str) -> bool {
 fn host_of_url(text: &str) -> Option<String> {
     let rest = match text.split_once("://") {
         Some((_, rest)) => rest,
-        None => text.split_once('@').filter(|(user, rest)| !user.contains(' ') && rest.contains(':')).map(|(_, rest)| rest)?,
+        None => text
+            .split_once('@')
+            .filter(|(user, rest)| !user.contains(' ') && rest.contains(':'))
+            .map(|(_, rest)| rest)?,
     };
     let authority = rest.split(['/', '?', '#']).next()?;
     let host = authority.rsplit('@').next()?.split(':').next()?;
@@ -141,10 +175,20 @@ fn hosts_of_table(text: &str) -> BTreeSet<String> {
 
 fn search_domains(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("search ").or_else(|| line.strip_prefix("domain ")));
-    lines.flat_map(str::split_whitespace).filter(|name| *name != "." && is_internal(&format!("x.{name}"))).map(|name| format!("*.{name}")).collect()
+    lines
+        .flat_map(str::split_whitespace)
+        .filter(|name| *name != "." && is_internal(&format!("x.{name}")))
+        .map(|name| format!("*.{name}"))
+        .collect()
 }
 
-fn written(paths: &BTreeSet<String>, env: &BTreeSet<String>, hosts: &BTreeSet<String>, memory: &str, timeout: &str) -> String {
+fn written(
+    paths: &BTreeSet<String>,
+    env: &BTreeSet<String>,
+    hosts: &BTreeSet<String>,
+    memory: &str,
+    timeout: &str,
+) -> String {
     let list = |names: &BTreeSet<String>| {
         let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         format!("[{}]", quoted.join(", "))
@@ -167,10 +211,14 @@ mod tests {
 
     #[test]
     fn secrets_are_known_by_name_and_by_value() {
-        for (name, value) in [("STRIPE_KEY", "x"), ("GITHUB_TOKEN", "y"), ("FOO", "ghp_abc"), ("DATABASE", "postgres://me:pw@db/x")] {
+        for (name, value) in
+            [("STRIPE_KEY", "x"), ("GITHUB_TOKEN", "y"), ("FOO", "ghp_abc"), ("DATABASE", "postgres://me:pw@db/x")]
+        {
             assert!(is_secret(name, value), "{name}");
         }
-        for (name, value) in [("PATH", "/bin"), ("KEYBOARD", "de"), ("HOME", "/root"), ("TOKEN", ""), ("PROXY", "http://proxy:3128")] {
+        for (name, value) in
+            [("PATH", "/bin"), ("KEYBOARD", "de"), ("HOME", "/root"), ("TOKEN", ""), ("PROXY", "http://proxy:3128")]
+        {
             assert!(!is_secret(name, value), "{name}");
         }
     }
@@ -181,14 +229,23 @@ mod tests {
         assert_eq!(host_of_url("git@git.corp:team/repo.git").unwrap(), "git.corp");
         assert!(is_internal("db.internal") && is_internal("10.1.2.3") && is_internal("billing"));
         assert!(!is_internal("api.example.com") && !is_internal("localhost"));
-        assert_eq!(hosts_of_table("127.0.0.1 localhost\n10.0.0.5 orders orders.internal # x\n").into_iter().collect::<Vec<_>>(), ["orders", "orders.internal"]);
-        assert_eq!(search_domains("search corp.internal example.com\n").into_iter().collect::<Vec<_>>(), ["*.corp.internal"]);
+        assert_eq!(
+            hosts_of_table("127.0.0.1 localhost\n10.0.0.5 orders orders.internal # x\n")
+                .into_iter()
+                .collect::<Vec<_>>(),
+            ["orders", "orders.internal"]
+        );
+        assert_eq!(
+            search_domains("search corp.internal example.com\n").into_iter().collect::<Vec<_>>(),
+            ["*.corp.internal"]
+        );
     }
 
     #[test]
     fn what_is_written_reads_back() {
         let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
-        let file = File::parse(&written(&set(&["~/.ssh"]), &set(&["A_KEY"]), &set(&["db.internal"]), "1GiB", "30m")).unwrap();
+        let file =
+            File::parse(&written(&set(&["~/.ssh"]), &set(&["A_KEY"]), &set(&["db.internal"]), "1GiB", "30m")).unwrap();
         assert_eq!((file.protect.env.len(), file.protect.hosts.len(), file.protect.paths.len()), (1, 1, 1));
     }
 }

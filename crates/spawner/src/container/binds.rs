@@ -60,7 +60,8 @@ impl Materials {
         let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
         let system = plan.system.iter().map(|path| open_system(host_path(path), whole)).collect::<Result<_, _>>()?;
         let owner = lease.map(|lease| lease.first_id() + plan.mounts_owner);
-        let mounts = plan.mounts.iter().map(|mount| open_mount(thread, mount, owner, whole)).collect::<Result<_, _>>()?;
+        let mounts =
+            plan.mounts.iter().map(|mount| open_mount(thread, mount, owner, whole)).collect::<Result<_, _>>()?;
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = if whole.lacks("devices") { Path::new("/dev") } else { templates.devices };
         let devices = devices::open_copy(devices, privilege)?;
@@ -120,12 +121,7 @@ fn open_system(path: &Path, plan: &Plan) -> Result<OwnedFd, Problem> {
 
 /// A folder the user wants shown. As root, its owner becomes the sandbox's user, so that what is written inside belongs
 /// to that owner outside, and nothing of anybody else's can be changed.
-fn open_mount(
-    thread: &SingleThreaded,
-    mount: &Mount,
-    owner: Option<u32>,
-    plan: &Plan,
-) -> Result<OwnedFd, Problem> {
+fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<u32>, plan: &Plan) -> Result<OwnedFd, Problem> {
     let path = host_path(&mount.from);
     let step = format!("mount {}", path.display());
     let tree = clone_tree(path, false)?;

@@ -23,20 +23,32 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let target = drill.canaries.folder().join("writable");
     let outside = target.display().to_string();
     let cases: Vec<(&str, Vec<u8>)> = vec![
-        ("dots", archive(|tar| file(tar, &format!("{}{}/dots", "../".repeat(20), outside.trim_start_matches('/')), b"x"))?),
+        (
+            "dots",
+            archive(|tar| file(tar, &format!("{}{}/dots", "../".repeat(20), outside.trim_start_matches('/')), b"x"))?,
+        ),
         ("an absolute name", archive(|tar| file(tar, &format!("{outside}/absolute"), b"x"))?),
-        ("a link, then a file through it", archive(|tar| {
-            link(tar, "out", &outside, EntryType::Symlink)?;
-            file(tar, "out/through", b"x")
-        })?),
-        ("a hard link to the canary", archive(|tar| link(tar, "hard", &drill.settings().canary.display().to_string(), EntryType::Link))?),
-        ("a device", archive(|tar| {
-            let mut header = header("disk", EntryType::Block, 0);
-            header.set_device_major(8)?;
-            header.set_device_minor(0)?;
-            header.set_cksum();
-            tar.append(&header, std::io::empty())
-        })?),
+        (
+            "a link, then a file through it",
+            archive(|tar| {
+                link(tar, "out", &outside, EntryType::Symlink)?;
+                file(tar, "out/through", b"x")
+            })?,
+        ),
+        (
+            "a hard link to the canary",
+            archive(|tar| link(tar, "hard", &drill.settings().canary.display().to_string(), EntryType::Link))?,
+        ),
+        (
+            "a device",
+            archive(|tar| {
+                let mut header = header("disk", EntryType::Block, 0);
+                header.set_device_major(8)?;
+                header.set_device_minor(0)?;
+                header.set_cksum();
+                tar.append(&header, std::io::empty())
+            })?,
+        ),
     ];
     // The same archive on the host, by a reader that trusts it.
     let control = target.join("control");
@@ -60,7 +72,8 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     small.destroy().await?;
     let left: Vec<_> = std::fs::read_dir(&target)?.flatten().map(|entry| entry.file_name()).collect();
     let held = left.is_empty() && serves && !bombed && !contains(&hard, drill.settings().secret.as_bytes());
-    let detail = format!("{}; a bomb: {}; files outside: {left:?}", said.join(", "), if bombed { "taken" } else { "refused" });
+    let detail =
+        format!("{}; a bomb: {}; files outside: {left:?}", said.join(", "), if bombed { "taken" } else { "refused" });
     if !works {
         return Ok(Finding::inconclusive("", "archives do not unpack on the host either"));
     }

@@ -19,7 +19,7 @@ pub const PROBE: Probe = Probe {
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
-fn parts(_: &Settings, parts: &mut Parts) {
+fn parts(settings: &Settings, parts: &mut Parts) {
     parts.add("double chroot", |settings| {
         let (top, place) = (std::fs::File::open("/")?, Place::make()?);
         chroot(&place.0)?;
@@ -34,7 +34,7 @@ fn parts(_: &Settings, parts: &mut Parts) {
         let path = format!("/{}{}", "../".repeat(64), settings.canary.display());
         Ok(format!("{} bytes", head(path, 4096)?.len()))
     });
-    parts.add("pivot_root", |_| {
+    let pivot = |_: &Settings| {
         private_mounts();
         let place = Place::make()?;
         let _ = mount("none", &place.0, "tmpfs", MountFlags::empty(), None);
@@ -42,13 +42,23 @@ fn parts(_: &Settings, parts: &mut Parts) {
         let _ = std::fs::create_dir(&old);
         pivot_root(&place.0, &old)?;
         Ok("pivoted".into())
-    });
+    };
+    // An ordinary user of the host cannot make the folders that it takes.
+    if settings.root {
+        parts.add("pivot_root", pivot);
+    } else {
+        parts.optional("pivot_root", pivot);
+    }
     for link in ["root", "cwd"] {
         parts.add(format!("through /proc/1/{link}"), move |settings| {
             std::env::set_current_dir(format!("/proc/{}/{link}", settings.victim))?;
             let relative = settings.canary.strip_prefix("/").unwrap_or(&settings.canary);
             let up = PathBuf::from("../".repeat(30)).join(relative);
-            if up.exists() || relative.exists() { Ok("the host's canary is there".into()) } else { nothing("not the host") }
+            if up.exists() || relative.exists() {
+                Ok("the host's canary is there".into())
+            } else {
+                nothing("not the host")
+            }
         });
     }
     parts.add("a forgotten mount", |settings| {

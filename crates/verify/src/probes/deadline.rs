@@ -55,5 +55,7 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
 /// Whether a process of this host has the marker on its command line.
 fn running(marker: &str) -> bool {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok()).any(|line| contains(&line, marker.as_bytes()))
+    entries
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .any(|line| contains(&line, marker.as_bytes()))
 }

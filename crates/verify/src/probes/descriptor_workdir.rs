@@ -43,7 +43,14 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     sandbox.destroy().await?;
     let control = "an open descriptor of the root leads to the canary";
     if !works {
-        return Ok(Finding::inconclusive("", "the host's canary cannot be read through a descriptor on the host either"));
+        return Ok(Finding::inconclusive(
+            "",
+            "the host's canary cannot be read through a descriptor on the host either",
+        ));
     }
-    Ok(Finding::judge(found.is_empty(), control, format!("{tried} starts, {} led to the host's canary {}", found.len(), found.join(", "))))
+    Ok(Finding::judge(
+        found.is_empty(),
+        control,
+        format!("{tried} starts, {} led to the host's canary {}", found.len(), found.join(", ")),
+    ))
 }

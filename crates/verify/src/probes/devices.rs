@@ -17,9 +17,8 @@ pub const PROBE: Probe = Probe {
 };
 
 /// What programs expect.
-const ORDINARY: [&str; 13] = [
-    "null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "fd", "stdin", "stdout", "stderr", "ptmx",
-];
+const ORDINARY: [&str; 13] =
+    ["null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "fd", "stdin", "stdout", "stderr", "ptmx"];
 
 fn parts(_: &Settings, parts: &mut Parts) {
     parts.add("make a disk's", |_| node(FileType::BlockDevice, 8, 0, false));
@@ -33,7 +32,20 @@ fn parts(_: &Settings, parts: &mut Parts) {
         let found: Vec<String> = names.filter(|name| !ORDINARY.contains(&name.as_str())).take(6).collect();
         if found.is_empty() { nothing("only the ordinary ones") } else { Ok(found.join(", ")) }
     });
-    for name in ["mem", "port", "kvm", "fuse", "net/tun", "loop-control", "loop0", "cpu/0/msr", "kmsg", "vda", "vsock", "console"] {
+    for name in [
+        "mem",
+        "port",
+        "kvm",
+        "fuse",
+        "net/tun",
+        "loop-control",
+        "loop0",
+        "cpu/0/msr",
+        "kmsg",
+        "vda",
+        "vsock",
+        "console",
+    ] {
         parts.optional(format!("/dev/{name}"), move |_| openable(format!("/dev/{name}"), OFlags::RDONLY));
     }
     parts.add("a file in /dev", |_| {

@@ -44,6 +44,7 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     sandbox.destroy().await?;
     // A file without content takes no space, however long it claims to be.
     let held = written <= LIMIT << 20 && made <= FILES && serves;
-    let detail = format!("with limits of {LIMIT} MiB and {FILES} files: {written} bytes, {made} files; 1 EiB: {extended}");
+    let detail =
+        format!("with limits of {LIMIT} MiB and {FILES} files: {written} bytes, {made} files; 1 EiB: {extended}");
     Ok(Finding::judge(held, said, detail))
 }

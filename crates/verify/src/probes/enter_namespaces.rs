@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use sloplet_sys::attempt::Call;
+use sloplet_sys::attempt::{Call, attempt};
 
 use crate::part::{Parts, done, nothing};
 use crate::probe::{Kind, Probe};
@@ -25,7 +25,11 @@ fn parts(_: &Settings, parts: &mut Parts) {
             let file = File::open(format!("/proc/{}/ns/{name}", settings.victim))?;
             done(Call::Setns(file.as_fd(), 0))
         });
-        parts.add(format!("own: {name}"), move |_| {
+        parts.add(format!("own: {name}"), move |settings| {
+            if !settings.inside && !settings.root {
+                // What a user may make, it may enter.
+                let _ = attempt(Call::Unshare(0x1000_0000 | 0x0400_0000 | 0x0800_0000 | 0x4000_0000));
+            }
             done(Call::Setns(File::open(format!("/proc/self/ns/{name}"))?.as_fd(), 0))
         });
     }

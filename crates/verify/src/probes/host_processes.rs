@@ -36,10 +36,12 @@ fn parts(_: &Settings, parts: &mut Parts) {
         }
         nothing(format!("{count} processes, none the host's"))
     });
-    parts.optional("limits", |settings| guarded(settings, |pid| {
-        let _ = prlimit(Some(pid), Resource::Nofile, rustix::process::getrlimit(Resource::Nofile))?;
-        Ok(())
-    }));
+    parts.optional("limits", |settings| {
+        guarded(settings, |pid| {
+            let _ = prlimit(Some(pid), Resource::Nofile, rustix::process::getrlimit(Resource::Nofile))?;
+            Ok(())
+        })
+    });
     parts.add("priority", |settings| guarded(settings, |pid| getpriority_process(Some(pid)).map(drop)));
     parts.add("scheduler", |settings| guarded(settings, |pid| sched_getaffinity(Some(pid)).map(drop)));
     parts.add("session", |settings| guarded(settings, |pid| getsid(Some(pid)).map(drop)));
@@ -57,7 +59,10 @@ fn is_host(settings: &Settings, number: i32) -> bool {
 
 fn guarded(settings: &Settings, action: impl Fn(Pid) -> rustix::io::Result<()>) -> crate::part::Tried {
     action(pid(settings)?)?;
-    if settings.inside && head(format!("/proc/{}/cmdline", settings.host_process), 65536).is_ok() && !is_host(settings, settings.host_process) {
+    if settings.inside
+        && head(format!("/proc/{}/cmdline", settings.host_process), 65536).is_ok()
+        && !is_host(settings, settings.host_process)
+    {
         return nothing("another process here");
     }
     Ok("answered".into())

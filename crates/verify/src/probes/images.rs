@@ -26,9 +26,12 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let mut said = Vec::new();
     let mut held = true;
-    for (name, link, target) in
-        [("proc", "proc", "tmp/elsewhere"), ("dev", "dev", "/tmp"), ("null", "dev/null", "/proc/interrupts"), ("up", "proc", "../..")]
-    {
+    for (name, link, target) in [
+        ("proc", "proc", "tmp/elsewhere"),
+        ("dev", "dev", "/tmp"),
+        ("null", "dev/null", "/proc/interrupts"),
+        ("up", "proc", "../.."),
+    ] {
         let root = drill.canaries.folder().join("private").join(format!("image-{name}"));
         for folder in ["tmp/elsewhere", "usr", "etc", "home/user"] {
             fs::create_dir_all(root.join(folder))?;
@@ -44,7 +47,8 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
             Ok(sandbox) => {
                 // It may start if the masks are where they belong.
                 let look = |path: &str| Command { user: Some("0".into()), ..drill.words(&["cat", path]) };
-                let masked = drill.run(&sandbox, look("/proc/interrupts")).await.map(|said| said.out).unwrap_or_default();
+                let masked =
+                    drill.run(&sandbox, look("/proc/interrupts")).await.map(|said| said.out).unwrap_or_default();
                 let open = contains(masked.as_bytes(), b"CPU0");
                 held &= !open;
                 said.push(format!("/{link} → {target}: started, masks {}", if open { "are off" } else { "hold" }));
@@ -56,6 +60,9 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     if let Ok(images) = drill.engine.images() {
         let _ = images.gc();
     }
-    let control = format!("/proc/interrupts is readable on the host ({} bytes)", fs::read("/proc/interrupts").map_or(0, |text| text.len()));
+    let control = format!(
+        "/proc/interrupts is readable on the host ({} bytes)",
+        fs::read("/proc/interrupts").map_or(0, |text| text.len())
+    );
     Ok(Finding::judge(held, control, said.join("; ")))
 }

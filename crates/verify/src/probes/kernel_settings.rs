@@ -42,6 +42,7 @@ fn parts(_: &Settings, parts: &mut Parts) {
         parts.optional(path, move |_| writable(path));
     }
     for name in ["oom_score_adj", "coredump_filter", "clear_refs", "uid_map", "setgroups", "projid_map"] {
-        parts.optional(format!("/proc/1/{name}"), move |settings| writable(format!("/proc/{}/{name}", settings.victim)));
+        parts
+            .optional(format!("/proc/1/{name}"), move |settings| writable(format!("/proc/{}/{name}", settings.victim)));
     }
 }

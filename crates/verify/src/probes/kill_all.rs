@@ -54,7 +54,12 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let serves = drill.serves(&sandbox).await;
     let harm = drill.canaries.harm();
     sandbox.destroy().await?;
-    let detail = format!("it said '{}'; the agent {}; the host: {}", said.out, if serves { "serves" } else { "is gone" }, if harm.is_empty() { "unharmed".into() } else { harm.join(", ") });
+    let detail = format!(
+        "it said '{}'; the agent {}; the host: {}",
+        said.out,
+        if serves { "serves" } else { "is gone" },
+        if harm.is_empty() { "unharmed".into() } else { harm.join(", ") }
+    );
     Ok(match (serves && harm.is_empty(), drill.settings().root) {
         (true, true) => Finding::contained(control, detail),
         (true, false) => Finding::inconclusive(control, detail),

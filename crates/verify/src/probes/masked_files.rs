@@ -17,7 +17,8 @@ pub const PROBE: Probe = Probe {
 
 fn parts(_: &Settings, parts: &mut Parts) {
     parts.add("/proc/interrupts", |_| nonempty("/proc/interrupts"));
-    for path in ["keys", "key-users", "timer_list", "kcore", "sched_debug", "latency_stats", "vmallocinfo", "slabinfo"] {
+    for path in ["keys", "key-users", "timer_list", "kcore", "sched_debug", "latency_stats", "vmallocinfo", "slabinfo"]
+    {
         parts.optional(format!("/proc/{path}"), move |_| nonempty(format!("/proc/{path}")));
     }
     parts.optional("/proc/kmsg", |_| openable("/proc/kmsg", rustix::fs::OFlags::RDONLY));
@@ -26,7 +27,9 @@ fn parts(_: &Settings, parts: &mut Parts) {
         parts.optional(path, move |_| {
             let text = head(path, 1 << 20)?;
             for line in text.split(|byte| *byte == b'\n') {
-                if line.iter().filter(|byte| **byte != b' ').take(8).any(|byte| !matches!(byte, b'0' | b'-')) && !line.is_empty() {
+                if line.iter().filter(|byte| **byte != b' ').take(8).any(|byte| !matches!(byte, b'0' | b'-'))
+                    && !line.is_empty()
+                {
                     return Ok(String::from_utf8_lossy(line).into_owned());
                 }
             }
@@ -36,7 +39,9 @@ fn parts(_: &Settings, parts: &mut Parts) {
     for path in ["/sys/kernel", "/sys/class"] {
         parts.add(path, move |_| listed(path));
     }
-    for path in ["/sys/firmware", "/sys/devices/virtual/powercap", "/sys/fs/cgroup", "/sys/block", "/proc/acpi", "/proc/scsi"] {
+    for path in
+        ["/sys/firmware", "/sys/devices/virtual/powercap", "/sys/fs/cgroup", "/sys/block", "/proc/acpi", "/proc/scsi"]
+    {
         parts.optional(path, move |_| listed(path));
     }
 }

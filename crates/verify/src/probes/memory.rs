@@ -35,10 +35,20 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
             spec.limits.disk = ByteSize::mib(8);
         };
         let sandbox = drill.sandbox(change).await?;
+        // What is within the limit can be had: else the rest would prove nothing.
+        let within = drill.act(&sandbox, &["allocate", kind, "8"]).await?;
+        if within.number() != 8 {
+            return Ok(Finding::inconclusive(said, format!("not even 8 MiB of the kind '{kind}' could be had inside")));
+        }
         let got = drill.act(&sandbox, &["allocate", kind, TRIED]).await?;
         let serves = drill.serves(&sandbox).await;
         held &= got.number() < LIMIT && serves;
-        detail.push(format!("{kind}: {} MiB, ended with {}{}", got.number(), got.code, if serves { "" } else { ", the agent is gone" }));
+        detail.push(format!(
+            "{kind}: {} MiB, ended with {}{}",
+            got.number(),
+            got.code,
+            if serves { "" } else { ", the agent is gone" }
+        ));
         sandbox.destroy().await?;
     }
     Ok(Finding::judge(held, said, format!("with a limit of {LIMIT} MiB: {}", detail.join("; "))))

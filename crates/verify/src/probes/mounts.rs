@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::CWD;
 use rustix::mount::{
-    FsOpenFlags, FsPickFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsopen, fspick, mount, mount_bind,
-    mount_remount, move_mount, open_tree, unmount,
+    FsOpenFlags, FsPickFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsopen, fspick, mount,
+    mount_bind, mount_remount, move_mount, open_tree, unmount,
 };
 use sloplet_sys::attempt::{Call, attempt};
 

@@ -39,6 +39,10 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     if !own || !file {
         return Ok(Finding::inconclusive("", "not even the sandbox itself reaches its port and file"));
     }
-    let detail = format!("the other sandbox: port {}, file {}", if other { "reached" } else { "not reached" }, if seen { "seen" } else { "not seen" });
+    let detail = format!(
+        "the other sandbox: port {}, file {}",
+        if other { "reached" } else { "not reached" },
+        if seen { "seen" } else { "not seen" }
+    );
     Ok(Finding::judge(!other && !seen, "the sandbox itself reaches both", detail))
 }

@@ -53,7 +53,11 @@ fn direct(settings: &Settings, parts: &mut Parts) {
     let port = settings.port;
     for address in ["127.0.0.1", "2130706433", "0177.0.0.1", "0x7f.1", "0.0.0.0"] {
         let connecting = move |_: &Settings| connect(address, port);
-        if address == "127.0.0.1" { parts.add("the host's loopback", connecting) } else { parts.optional(address, connecting) }
+        if address == "127.0.0.1" {
+            parts.add("the host's loopback", connecting)
+        } else {
+            parts.optional(address, connecting)
+        }
     }
     if let Some(own) = settings.address_outside.clone() {
         parts.add("the host's own address", move |_| connect(&own, port));

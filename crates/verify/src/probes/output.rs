@@ -31,7 +31,11 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let serves = drill.serves(&sandbox).await;
     sandbox.destroy().await?;
     let held = stdout.len() == KEPT && truncated && grown < 32 << 20 && serves && odd.code == 0;
-    let detail = format!("{} of 64 MiB kept, cut: {truncated}; the host's memory grew by {} KiB", stdout.len() >> 20, grown >> 10);
+    let detail = format!(
+        "{} of 64 MiB kept, cut: {truncated}; the host's memory grew by {} KiB",
+        stdout.len() >> 20,
+        grown >> 10
+    );
     Ok(Finding::judge(held, format!("{} MiB on the host", control >> 20), detail))
 }
 

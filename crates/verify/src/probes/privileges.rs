@@ -27,7 +27,8 @@ fn parts(settings: &Settings, parts: &mut Parts) {
     });
     let action = |_: &Settings| {
         let status = status()?;
-        let set = |name: &str| u64::from_str_radix(status.get(name).map_or("0", String::as_str), 16).unwrap_or(u64::MAX);
+        let set =
+            |name: &str| u64::from_str_radix(status.get(name).map_or("0", String::as_str), 16).unwrap_or(u64::MAX);
         let root = rustix::process::geteuid().is_root();
         let allowed = if root { ROOT_INSIDE } else { 0 };
         for (name, allowed) in
@@ -55,7 +56,11 @@ fn parts(settings: &Settings, parts: &mut Parts) {
         parts.add("user ids of the host", |_| {
             let map = String::from_utf8_lossy(&head("/proc/self/uid_map", 4096)?).into_owned();
             let outside = map.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-            if outside < 65_536 { Ok(format!("ids begin with {outside} of the host")) } else { nothing("ids that nobody has") }
+            if outside < 65_536 {
+                Ok(format!("ids begin with {outside} of the host"))
+            } else {
+                nothing("ids that nobody has")
+            }
         });
     }
     parts.optional("core dumps", |settings| {

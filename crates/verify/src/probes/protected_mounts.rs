@@ -50,5 +50,9 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     }
     // The control: what is not protected can be mounted, and is, for every probe.
     let control = "an unprotected folder can be mounted";
-    Ok(Finding::judge(given.is_empty(), control, if given.is_empty() { format!("{asked} wishes, all refused by name of the rule") } else { given.join("; ") }))
+    Ok(Finding::judge(
+        given.is_empty(),
+        control,
+        if given.is_empty() { format!("{asked} wishes, all refused by name of the rule") } else { given.join("; ") },
+    ))
 }

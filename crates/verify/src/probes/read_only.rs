@@ -59,7 +59,11 @@ fn parts(_: &Settings, parts: &mut Parts) {
         let mut offset = 0;
         splice(File::open(&settings.read_only)?, Some(&mut offset), &writer, None, 1, SpliceFlags::empty())?;
         rustix::io::write(&writer, b"DIRTY")?;
-        if head(&settings.read_only, 4096)? == before { nothing("unchanged") } else { Ok("the file was changed".into()) }
+        if head(&settings.read_only, 4096)? == before {
+            nothing("unchanged")
+        } else {
+            Ok("the file was changed".into())
+        }
     });
     for folder in ["/usr", "/usr/bin"] {
         parts.add(format!("a file in {folder}"), move |_| {

@@ -31,5 +31,9 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     if !written {
         return Ok(Finding::inconclusive("", "the file could not be written in the first place"));
     }
-    Ok(Finding::judge(!found, "the file was there before", if found { "the file is still there" } else { "the file is gone" }))
+    Ok(Finding::judge(
+        !found,
+        "the file was there before",
+        if found { "the file is still there" } else { "the file is gone" },
+    ))
 }

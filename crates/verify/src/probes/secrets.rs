@@ -27,7 +27,11 @@ fn parts(_: &Settings, parts: &mut Parts) {
         }
     });
     parts.add("files", |settings| {
-        let roots = if settings.inside { vec![PathBuf::from("/")] } else { vec![settings.canary.parent().unwrap_or(Path::new("/")).to_owned()] };
+        let roots = if settings.inside {
+            vec![PathBuf::from("/")]
+        } else {
+            vec![settings.canary.parent().unwrap_or(Path::new("/")).to_owned()]
+        };
         let mut left = FILES;
         match roots.iter().find_map(|root| search(root, settings, &mut left, 0)) {
             Some(path) => Ok(path.display().to_string()),
@@ -41,7 +45,10 @@ fn parts(_: &Settings, parts: &mut Parts) {
                 "canary" => vec![settings.canary.clone()],
                 _ => settings.planted.iter().map(|folder| folder.join(name)).collect(),
             };
-            match paths.iter().find(|path| head(path, 4096).is_ok_and(|text| contains(&text, settings.secret.as_bytes()))) {
+            match paths
+                .iter()
+                .find(|path| head(path, 4096).is_ok_and(|text| contains(&text, settings.secret.as_bytes())))
+            {
                 Some(path) => Ok(path.display().to_string()),
                 None => nothing("not there"),
             }
@@ -56,7 +63,8 @@ fn parts(_: &Settings, parts: &mut Parts) {
                 continue;
             }
             for file in ["environ", "cmdline"] {
-                if head(entry.path().join(file), 1 << 20).is_ok_and(|text| contains(&text, settings.secret.as_bytes())) {
+                if head(entry.path().join(file), 1 << 20).is_ok_and(|text| contains(&text, settings.secret.as_bytes()))
+                {
                     return Ok(format!("/proc/{name}/{file}"));
                 }
             }

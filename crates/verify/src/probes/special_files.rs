@@ -20,7 +20,8 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     use std::io::Read;
-    let works = std::fs::File::open("/dev/zero").and_then(|mut file| file.read(&mut [0u8; 16])).is_ok_and(|count| count == 16);
+    let works =
+        std::fs::File::open("/dev/zero").and_then(|mut file| file.read(&mut [0u8; 16])).is_ok_and(|count| count == 16);
     let sandbox = drill.sandbox(|_| {}).await?;
     let mut taken = Vec::new();
     let started = Instant::now();
@@ -34,7 +35,11 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     }
     let serves = drill.serves(&sandbox).await;
     sandbox.destroy().await?;
-    let detail = format!("answered in {} ms; {}", started.elapsed().as_millis(), if taken.is_empty() { "none was read".into() } else { taken.join(", ") });
+    let detail = format!(
+        "answered in {} ms; {}",
+        started.elapsed().as_millis(),
+        if taken.is_empty() { "none was read".into() } else { taken.join(", ") }
+    );
     if !works {
         return Ok(Finding::inconclusive("", "/dev/zero cannot be read on the host either"));
     }

@@ -6,8 +6,12 @@ const fn later(name: &'static str, ids: &'static [u8], tries: &'static str, why:
     Probe { name, ids, tries, why, needs: &[], kind: Kind::WayOut }
 }
 
-pub const REDIRECT: Probe =
-    later("egress-redirect", &[50], "an allowed host that redirects to the metadata address", "the second hop counts, too");
+pub const REDIRECT: Probe = later(
+    "egress-redirect",
+    &[50],
+    "an allowed host that redirects to the metadata address",
+    "the second hop counts, too",
+);
 pub const REBINDING: Probe =
     later("egress-rebinding", &[51], "a name whose address changes from public to private", "DNS rebinding");
 pub const PROXY: Probe = later(
@@ -24,8 +28,12 @@ pub const NAMES: Probe = later(
 );
 pub const REQUESTS: Probe =
     later("egress-requests", &[56], "requests that two parsers read differently", "RFC 9112: request smuggling");
-pub const PORTS: Probe =
-    later("egress-ports", &[59], "an allowed host on ports that were not allowed", "mail and databases have ports of their own");
+pub const PORTS: Probe = later(
+    "egress-ports",
+    &[59],
+    "an allowed host on ports that were not allowed",
+    "mail and databases have ports of their own",
+);
 pub const FLOODS: Probe = later(
     "egress-floods",
     &[60],

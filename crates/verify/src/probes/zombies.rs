@@ -27,6 +27,10 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let serves = drill.serves(&sandbox).await;
     sandbox.destroy().await?;
     let held = made.out == COUNT && after.number() == 8 && serves;
-    let detail = format!("{} orphans with a limit of 32 processes; afterwards {} of 8 processes could be made", made.out, after.number());
+    let detail = format!(
+        "{} orphans with a limit of 32 processes; afterwards {} of 8 processes could be made",
+        made.out,
+        after.number()
+    );
     Ok(Finding::judge(held, format!("{} orphans on the host", control.out), detail))
 }
