@@ -12,7 +12,7 @@ use common::{Host, Sloplet};
 
 /// A file that protects a folder, a variable and a host.
 fn protecting(sloplet: &Sloplet) -> (PathBuf, PathBuf) {
-    let folder = sloplet.folder("orders");
+    let folder = sloplet.folder("vault/orders");
     fs::write(folder.join("table"), "secret").unwrap();
     let file = sloplet.folder("config").join("sloplet.toml");
     let text = format!(

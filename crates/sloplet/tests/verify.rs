@@ -198,6 +198,35 @@ fn a_probe_that_does_not_exist_is_named_with_those_that_do() {
     assert!(ended.stderr.contains("namespaces"), "{ended}");
 }
 
+#[test]
+fn a_server_verifies_on_a_schedule_and_shows_the_result() {
+    let host = Host::shared();
+    let root = host.root();
+    let server = common::Server::start_with(&root, &["--verify-every", "1h"]);
+    let started = std::time::Instant::now();
+    let latest = loop {
+        let latest = server.ask("GET", "/info", None).json()["verification"].clone();
+        if !latest.is_null() {
+            break latest;
+        }
+        assert!(started.elapsed() < Duration::from_secs(180), "no verification in time");
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    assert_eq!((latest["passed"].as_bool(), latest["breaches"].as_u64()), (Some(true), Some(0)), "{latest}");
+    assert!(latest["contained"].as_u64().unwrap() > 45, "{latest}");
+    let ended = server.command(&["ls"]).expect_code(0);
+    assert!(ended.stderr.contains("walls verified") && ended.stderr.contains("nothing got out"), "{ended}");
+    let ended = server.command(&["info"]).expect_code(0);
+    assert!(ended.out().contains("verified"), "{ended}");
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: {}\r\nX-API-KEY: {}\r\nConnection: close\r\n\r\n",
+        server.address, server.key
+    );
+    let page = common::http::exchange(&server.address, request.as_bytes());
+    assert!(page.text().contains("sloplet_verification_passed{driver=\"namespaces\"} 1"), "{}", page.text());
+    server.end();
+}
+
 /// Well-formed, by a parser that nobody here wrote.
 fn check_xml(path: &Path) {
     let program = "import sys, xml.etree.ElementTree as tree; root = tree.parse(sys.argv[1]).getroot(); \

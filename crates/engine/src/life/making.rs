@@ -11,7 +11,7 @@ use super::live::Live;
 use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
 use super::volume::Volume;
-use crate::engine::{new_id, new_secret};
+use crate::engine::{EngineError, new_id, new_secret};
 use crate::sandbox::{Command, Sandbox};
 
 /// How long a sandbox may take to become ready.
@@ -33,6 +33,8 @@ impl Sandboxes {
     /// Makes a sandbox and waits until it is ready.
     pub async fn create(&self, owner: &str, request: NewSandbox, quota: &Quota) -> Result<Record, LifeError> {
         check(&request)?;
+        // Before a machine made ahead is taken, which was checked without them.
+        self.0.engine.radius().check_env(&request.spec.env).map_err(EngineError::from)?;
         let mut warm = match request.volumes.is_empty() {
             true => self.0.warm.take(&self.0.engine, &request.spec),
             false => None,

@@ -2,7 +2,7 @@
 
 use std::process::{Command as HostCommand, Stdio};
 
-use crate::drill::{Drill, DrillError, settle};
+use crate::drill::{Drill, DrillError, Said, settle};
 use crate::probe::{Finding, Kind, Pending, Probe};
 use crate::program::SUBCOMMAND;
 
@@ -50,7 +50,12 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
         control = "as a user of the host, it killed that user's other process".to_owned();
     }
     let sandbox = drill.sandbox(|_| {}).await?;
-    let said = drill.act(&sandbox, &["kill-all", "0"]).await?;
+    // Behind a wall without pids of its own the agent dies of it, and the sandbox ends: so be it.
+    let own_pids = drill.spec.isolation != sloplet_policy::Isolation::Process;
+    let said = match drill.act(&sandbox, &["kill-all", "0"]).await {
+        Err(DrillError::Client(_)) if !own_pids => Said { code: 137, out: "the sandbox ended".into() },
+        said => said?,
+    };
     let serves = drill.serves(&sandbox).await;
     let harm = drill.canaries.harm();
     sandbox.destroy().await?;
@@ -60,7 +65,7 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
         if serves { "serves" } else { "is gone" },
         if harm.is_empty() { "unharmed".into() } else { harm.join(", ") }
     );
-    Ok(match (serves && harm.is_empty(), drill.settings().root) {
+    Ok(match ((serves || !own_pids) && harm.is_empty(), drill.settings().root) {
         (true, true) => Finding::contained(control, detail),
         (true, false) => Finding::inconclusive(control, detail),
         (false, _) => Finding::breach(control, detail),

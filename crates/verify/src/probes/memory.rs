@@ -37,8 +37,13 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
         let sandbox = drill.sandbox(change).await?;
         // What is within the limit can be had: else the rest would prove nothing.
         let within = drill.act(&sandbox, &["allocate", kind, "8"]).await?;
+        if within.number() != 8 && kind == "own" {
+            return Ok(Finding::inconclusive(said, "not even 8 MiB could be had inside"));
+        }
         if within.number() != 8 {
-            return Ok(Finding::inconclusive(said, format!("not even 8 MiB of the kind '{kind}' could be had inside")));
+            detail.push(format!("{kind}: not to be had inside"));
+            sandbox.destroy().await?;
+            continue;
         }
         let got = drill.act(&sandbox, &["allocate", kind, TRIED]).await?;
         let serves = drill.serves(&sandbox).await;
