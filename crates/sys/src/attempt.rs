@@ -189,8 +189,8 @@ fn adjust(clock: Option<i64>) -> io::Result<i64> {
     let mut state = [0u64; PAGE / 8];
     let call = |state: &mut [u64; PAGE / 8]| {
         let address = state.as_mut_ptr();
-        // SAFETY: `state` is far larger than the kernel's `struct timex` and lives across the call.
         let result = match clock {
+            // SAFETY: `state` is far larger than the kernel's `struct timex` and lives across the call.
             Some(clock) => unsafe { libc::syscall(libc::SYS_clock_adjtime, clock, address) },
             // SAFETY: as above.
             None => unsafe { libc::syscall(libc::SYS_adjtimex, address) },

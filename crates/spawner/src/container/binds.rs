@@ -15,7 +15,7 @@ use super::procfs;
 use super::root::{attach, make_place};
 use crate::idmap::{self, Line};
 use crate::lease::Lease;
-use crate::plan::{Container, Mount, Plan};
+use crate::plan::{Container, Mount, Plan, Wall};
 use crate::protocol::{During, Privilege, Problem};
 
 /// What the child needs and cannot open itself: its user ids reach none of the host's folders.
@@ -49,13 +49,15 @@ impl Materials {
     pub fn open(
         thread: &SingleThreaded,
         whole: &Plan,
-        plan: &Container,
         privilege: &Privilege,
         templates: Templates<'_>,
         lease: Option<&Lease>,
         namespace: BorrowedFd<'_>,
         image: Option<&OwnedFd>,
     ) -> Result<Self, Problem> {
+        let Wall::Container(plan) = &whole.wall else {
+            return Err(Problem::plain("start", "this kind of wall has no root of its own"));
+        };
         let shift = (*privilege == Privilege::Root).then_some(namespace);
         let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
         let system = plan.system.iter().map(|path| open_system(host_path(path), whole)).collect::<Result<_, _>>()?;

@@ -191,9 +191,9 @@ impl Server {
         disk: Option<&OwnedFd>,
         to: BorrowedFd<'_>,
     ) -> Result<(), Problem> {
-        let Wall::Container(container) = &plan.wall else {
+        if let Wall::Process(_) = &plan.wall {
             return send(to, &0u8, &[]).during("let the child go on");
-        };
+        }
         let lines = match plan.lacks("own-ids") {
             true => vec![idmap::Line { inside: 0, outside: 0, count: 65_536 }],
             false => idmap::for_sandbox(&self.privilege, lease),
@@ -202,7 +202,7 @@ impl Server {
         let namespace = idmap::namespace_of(pid)?;
         let templates = Templates { devices: &self.stage.devices(), masks: &self.stage.masks() };
         let materials =
-            Materials::open(&self.thread, plan, container, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
+            Materials::open(&self.thread, plan, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
         send(to, &0u8, &materials.fds()).during("pass mounts to the child")
     }
 }

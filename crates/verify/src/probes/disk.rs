@@ -24,12 +24,12 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let folder = drill.canaries.folder().join("writable");
     let (path, many) = (folder.join("fill").display().to_string(), folder.join("files").display().to_string());
-    let bytes = (2 * LIMIT << 20).to_string();
+    let bytes = ((2 * LIMIT) << 20).to_string();
     let count = (2 * FILES).to_string();
     let filled = drill.control(&["fill", &path, &bytes]).await?.number();
     let files = drill.control(&["files", &many, &count]).await?.number();
     let said = format!("{filled} bytes and {files} files on the host");
-    if filled < 2 * LIMIT << 20 || files < 2 * FILES {
+    if filled < (2 * LIMIT) << 20 || files < 2 * FILES {
         return Ok(Finding::inconclusive(said, "that much cannot be written on the host either"));
     }
     let change = |spec: &mut sloplet_policy::Spec| {
