@@ -198,6 +198,37 @@ fn a_probe_that_does_not_exist_is_named_with_those_that_do() {
     assert!(ended.stderr.contains("namespaces"), "{ended}");
 }
 
+/// Whoever is interrupted, or killed and followed by another, leaves nothing.
+#[test]
+fn canaries_are_removed_whatever_ends_a_verification() {
+    let host = Host::shared();
+    let root = host.root();
+    let temporary = root.folder("temporary");
+    let count = || fs::read_dir(&temporary).unwrap().count();
+    let start = || {
+        let running = root.invoke(&["verify"]).env("TMPDIR", temporary.to_str().unwrap()).start();
+        // It says whose canaries they are before it plants any.
+        let marked = || fs::read_dir(&temporary).unwrap().flatten().any(|entry| entry.path().join("pid").exists());
+        let started = std::time::Instant::now();
+        while !marked() && started.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(count(), 1);
+        running
+    };
+    let running = start();
+    running.signal(rustix::process::Signal::TERM);
+    running.finish();
+    assert_eq!(count(), 0, "after SIGTERM");
+    let running = start();
+    running.signal(rustix::process::Signal::KILL);
+    running.finish();
+    assert_eq!(count(), 1, "nobody could");
+    let words = ["verify", "--probe", "keyrings"];
+    root.invoke(&words).env("TMPDIR", temporary.to_str().unwrap()).finish().expect_code(0);
+    assert_eq!(count(), 0, "after the next one");
+}
+
 #[test]
 fn a_server_verifies_on_a_schedule_and_shows_the_result() {
     let host = Host::shared();

@@ -21,6 +21,12 @@ use crate::settings::{Settings, digest_of};
 /// What files say that may be read and not changed.
 const UNCHANGED: &str = "may be read, must not be changed";
 
+/// How names of what is planted begin.
+const PREFIX: &str = "sloplet-verify-";
+
+/// The file that tells whose canaries these are.
+const PID: &str = "pid";
+
 /// Variables that every sandbox has of its own.
 const ORDINARY: [&str; 10] = ["PATH", "HOME", "LANG", "USER", "LOGNAME", "TERM", "TMPDIR", "PWD", "SHLVL", "_"];
 
@@ -54,7 +60,9 @@ pub struct Canaries {
 impl Canaries {
     /// Plants them. `program` is this binary; `data` is a folder that no sandbox may see.
     pub fn plant(program: &Path, data: &Path) -> io::Result<Self> {
-        let work = tempfile::Builder::new().prefix("sloplet-verify-").tempdir()?;
+        sweep(data);
+        let work = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+        fs::write(work.path().join(PID), std::process::id().to_string())?;
         let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755));
         open(work.path())?;
         let name = work.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -64,7 +72,7 @@ impl Canaries {
         let copy = work.path().join("probe");
         fs::copy(program, &copy)?;
         open(&copy)?;
-        for folder in ["shown", "private", "writable"] {
+        for folder in ["shown", "private", "writable", "attempts"] {
             fs::create_dir(work.path().join(folder))?;
             open(&work.path().join(folder))?;
         }
@@ -250,6 +258,30 @@ impl Drop for Canaries {
         if let Some(queue) = &self.queue {
             let _ = attempt(Call::MqUnlink(queue));
         }
+    }
+}
+
+/// Removes what a verification left that was killed.
+fn sweep(data: &Path) {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let own = entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw());
+        let pid = fs::read_to_string(entry.path().join(PID)).ok().and_then(|text| text.parse::<u32>().ok());
+        let Some(pid) = pid.filter(|_| own && name.starts_with(PREFIX)) else { continue };
+        if Path::new("/proc").join(pid.to_string()).exists() {
+            continue;
+        }
+        let hidden = format!(".{name}");
+        let places = [std::env::home_dir(), Some("/var/tmp".into()), Some(data.into())];
+        for place in places.into_iter().flatten() {
+            let _ = fs::remove_file(place.join(&hidden));
+        }
+        let _ = fs::remove_file(Path::new("/dev/shm").join(&name));
+        let _ = fs::remove_file(Path::new("/run").join(format!("{name}.socket")));
+        if let Ok(queue) = CString::new(name) {
+            let _ = attempt(Call::MqUnlink(&queue));
+        }
+        let _ = fs::remove_dir_all(entry.path());
     }
 }
 

@@ -90,7 +90,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
         .map(|probe| probe.name)
         .collect();
     (wanted.progress)("the same attempts on the host", 0, probes.len());
-    let control = on_host(&wanted.program, &canaries.settings, &attempts).await.map_err(VerifyError::Control)?;
+    let control = on_host(&wanted.program, &canaries, &attempts).await.map_err(VerifyError::Control)?;
     canaries.forget_calls();
     (wanted.progress)("attempts inside", 0, probes.len());
     let (inside, attempts_took) = match attempts.is_empty() {
@@ -200,10 +200,12 @@ fn equipped(spec: &Spec, folder: &Path) -> (Spec, String) {
 }
 
 /// Makes the attempts unconfined.
-async fn on_host(program: &Path, settings: &Settings, names: &[&str]) -> io::Result<Vec<Answer>> {
+async fn on_host(program: &Path, canaries: &Canaries, names: &[&str]) -> io::Result<Vec<Answer>> {
     let mut command = HostCommand::new(program);
     command.args([SUBCOMMAND, "run"]).args(names).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let input = serde_json::to_vec(settings)?;
+    // What an attempt cannot remove, because it has left the root, say, goes with the canaries.
+    command.env("TMPDIR", canaries.folder().join("attempts"));
+    let input = serde_json::to_vec(&canaries.settings)?;
     let output = tokio::task::spawn_blocking(move || {
         let mut child = command.spawn()?;
         if let Some(mut stdin) = child.stdin.take() {

@@ -7,6 +7,7 @@ use sloplet_engine::Engine;
 use sloplet_policy::{Isolation, Spec, weakness};
 use sloplet_verify::record::{self, Records};
 use sloplet_verify::{Report, Verdict, Verification, html, junit};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Verify;
 use crate::config::{self, Rest};
@@ -24,7 +25,15 @@ pub fn run(data: Option<PathBuf>, options: Verify) -> anyhow::Result<u8> {
     let engine = setup::engine(data, None)?.protecting(file.protect);
     let levels = levels(&engine, options.driver.as_deref(), spec.isolation)?;
     let runtime = setup::runtime()?;
-    let reports = runtime.block_on(all(&engine, &options, &spec, &levels));
+    // Given up, it takes its canaries along.
+    let reports = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            reports = all(&engine, &options, &spec, &levels) => reports,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+            _ = terminate.recv() => bail!("interrupted"),
+        }
+    });
     engine.shut_down();
     let reports = reports?;
     if let Some(path) = &options.junit {
