@@ -5,7 +5,7 @@
 //! - [`limits`]: what bounds it.
 //! - [`units`]: sizes, durations, processor shares, as people write them.
 //! - [`addresses`]: addresses between a sandbox and the host's egress.
-//! - [`file`]: one file that describes a sandbox, `sloplet.toml`.
+//! - [`mod@file`]: one file that describes a sandbox, `sloplet.toml`.
 //! - [`bind`]: host folders shown inside.
 //! - [`protect`]: host paths that are never shown inside.
 //! - [`radius`]: what a user lists as never to be reached.

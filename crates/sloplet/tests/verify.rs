@@ -208,7 +208,11 @@ fn canaries_are_removed_whatever_ends_a_verification() {
     let start = || {
         let running = root.invoke(&["verify"]).env("TMPDIR", temporary.to_str().unwrap()).start();
         // It says whose canaries they are before it plants any.
-        let marked = || fs::read_dir(&temporary).unwrap().flatten().any(|entry| entry.path().join("pid").exists());
+        let names = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().collect::<Vec<_>>();
+        let marked = || {
+            let inside = names(&temporary).into_iter().flat_map(|entry| names(&entry.path()));
+            inside.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("pid-"))
+        };
         let started = std::time::Instant::now();
         while !marked() && started.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(5));

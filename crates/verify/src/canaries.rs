@@ -24,8 +24,8 @@ const UNCHANGED: &str = "may be read, must not be changed";
 /// How names of what is planted begin.
 const PREFIX: &str = "sloplet-verify-";
 
-/// The file that tells whose canaries these are.
-const PID: &str = "pid";
+/// How the name of the file begins that tells, by its name, whose canaries these are.
+const PID: &str = "pid-";
 
 /// Variables that every sandbox has of its own.
 const ORDINARY: [&str; 10] = ["PATH", "HOME", "LANG", "USER", "LOGNAME", "TERM", "TMPDIR", "PWD", "SHLVL", "_"];
@@ -62,7 +62,7 @@ impl Canaries {
     pub fn plant(program: &Path, data: &Path) -> io::Result<Self> {
         sweep(data);
         let work = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
-        fs::write(work.path().join(PID), std::process::id().to_string())?;
+        File::create(work.path().join(format!("{PID}{}", std::process::id())))?;
         let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755));
         open(work.path())?;
         let name = work.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -266,7 +266,8 @@ fn sweep(data: &Path) {
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let own = entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw());
-        let pid = fs::read_to_string(entry.path().join(PID)).ok().and_then(|text| text.parse::<u32>().ok());
+        let names = fs::read_dir(entry.path()).into_iter().flatten().flatten().map(|file| file.file_name());
+        let pid = names.filter_map(|name| name.to_str()?.strip_prefix(PID)?.parse::<u32>().ok()).next();
         let Some(pid) = pid.filter(|_| own && name.starts_with(PREFIX)) else { continue };
         if Path::new("/proc").join(pid.to_string()).exists() {
             continue;
