@@ -60,7 +60,8 @@ pub fn plan(wanted: Wanted<'_>, disk_on_file: bool, lasting: bool) -> Result<Pla
         lifetime_ms: limits.timeout.0.as_millis().try_into().unwrap_or(u64::MAX),
     };
     let (wall, best_effort) = (Wall::Container(container), spec.best_effort);
-    Ok(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)? })
+    let weaken = spec.weaken.map(str::to_owned);
+    Ok(weakened(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)?, weaken }))
 }
 
 /// What is put into the root: with a way out, what finds it, before all else.
@@ -133,4 +134,29 @@ fn numeric_user(user: &str) -> u32 {
         Some(text) => text.parse().ok().filter(|id| *id < 65_536).unwrap_or(sloplet_spawner::idmap::USER),
         None => sloplet_spawner::idmap::USER,
     }
+}
+
+/// The plan without the bound, or with the host's folder, that a test of the verifier asks for.
+fn weakened(mut plan: Plan) -> Plan {
+    let lacks = |name: &str| plan.lacks(name);
+    let (pids, memory, cpus) = (lacks("pids"), lacks("memory"), lacks("cpus"));
+    let (disk, files, deadline) = (lacks("disk"), lacks("files"), lacks("deadline"));
+    let folders = [("sysfs", "/sys"), ("host-root", "/"), ("host-run", "/run"), ("host-shm", "/dev/shm")];
+    let shown = folders.iter().find(|(name, _)| lacks(name)).map(|(_, path)| *path);
+    let bounds = &mut plan.bounds;
+    bounds.pids = if pids { 30_000 } else { bounds.pids };
+    bounds.memory = if memory { 1 << 42 } else { bounds.memory };
+    bounds.cpu_millis = if cpus { 64_000 } else { bounds.cpu_millis };
+    bounds.lifetime_ms = if deadline { 30_000 } else { bounds.lifetime_ms };
+    if let Wall::Container(container) = &mut plan.wall {
+        container.disk = if disk { 1 << 30 } else { container.disk };
+        container.inodes = if files || disk { 1 << 20 } else { container.inodes };
+        container.shm = if memory { 1 << 30 } else { container.shm };
+        if let Some(path) = shown {
+            let inside = if path == "/" { "/mnt/host" } else { path };
+            let bytes = |path: &str| path.as_bytes().to_vec().into();
+            container.mounts.push(Mount { from: bytes(path), to: bytes(inside), writable: false, ids: None });
+        }
+    }
+    plan
 }

@@ -49,7 +49,15 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         lifetime_ms: limits.timeout.0.as_millis().try_into().unwrap_or(u64::MAX),
     };
     let (wall, best_effort) = (Wall::Process(process), spec.best_effort);
-    Ok(Plan { bounds, wall, lasting: false, best_effort, egress: false, files: Vec::new() })
+    Ok(Plan {
+        bounds,
+        wall,
+        lasting: false,
+        best_effort,
+        egress: false,
+        files: Vec::new(),
+        weaken: spec.weaken.map(str::to_owned),
+    })
 }
 
 fn check_mount(bind: &Bind) -> Result<(), DriverError> {

@@ -1,7 +1,7 @@
 //! From a description to a running sandbox.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
@@ -11,8 +11,9 @@ use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
 use sloplet_ledger::event::SandboxCreated;
 use sloplet_ledger::{Event, Ledger, LedgerError};
 use sloplet_policy::protect::{ProtectError, Protected};
+use sloplet_policy::radius::RadiusError;
 use sloplet_policy::spec::SpecError;
-use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Spec};
+use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius, Spec};
 use tracing::Instrument as _;
 
 use crate::driver::{Adopted, Adoption, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted};
@@ -30,6 +31,7 @@ pub struct Engine {
     host: Mutex<Option<(Image, Instant)>>,
     ledger: Ledger,
     common: Common,
+    radius: Arc<Radius>,
 }
 
 /// The image made of the host's own programs.
@@ -51,6 +53,9 @@ pub enum EngineError {
     /// A mount is not allowed.
     #[error(transparent)]
     Protected(#[from] ProtectError),
+    /// A variable or a host of the blast radius.
+    #[error(transparent)]
+    Secret(#[from] RadiusError),
     /// A mount that this user may not read.
     #[error("cannot mount '{}': {}", .0.display(), .1)]
     Unreadable(PathBuf, std::io::Error),
@@ -105,7 +110,31 @@ impl Engine {
     /// An engine with these walls.
     pub fn new(places: Places, drivers: Vec<Box<dyn Driver>>) -> Self {
         let ledger = Ledger::new(&places.data, sloplet_ledger::Options::default());
-        Self { places, drivers, images: OnceLock::new(), host: Mutex::default(), ledger, common: Common::default() }
+        Self {
+            places,
+            drivers,
+            images: OnceLock::new(),
+            host: Mutex::default(),
+            ledger,
+            common: Common::default(),
+            radius: Arc::default(),
+        }
+    }
+
+    /// The same engine, which keeps every sandbox away from what `radius` lists, whoever asks.
+    pub fn protecting(self, radius: Radius) -> Self {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        Self { radius: Arc::new(radius.at_home(home.as_deref())), ..self }
+    }
+
+    /// What every sandbox is kept away from.
+    pub fn radius(&self) -> &Radius {
+        &self.radius
+    }
+
+    /// The walls, by name and level.
+    pub fn walls(&self) -> impl Iterator<Item = (&'static str, Isolation)> + '_ {
+        self.drivers.iter().map(|driver| (driver.name(), driver.isolation()))
     }
 
     /// Where it keeps things.
@@ -252,7 +281,8 @@ impl Engine {
         if let Some(outlets) = sandbox.machine().take_outlets() {
             let prices = self.common.prices(&self.places.prices()).map_err(EngineError::Prices)?;
             let (account, journal) = (&standing.account, &standing.journal);
-            let outward = Outward::open(outlets, sandbox.spec(), patron, account, prices, journal);
+            let denied = self.radius.denials();
+            let outward = Outward::open(outlets, sandbox.spec(), patron, account, prices, journal, denied);
             sandbox.set_outward(outward.map_err(EngineError::Outward)?);
         }
         sandbox.set_standing(standing);
@@ -297,7 +327,8 @@ impl Engine {
         let agent = Agent::connect_later(machine.connect().await?);
         let started = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
         let standing = self.standing(&id, &spec, patron);
-        Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started, standing))
+        Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started, standing)
+            .protecting(self.radius.clone()))
     }
 
     /// Saves what was written in a lasting sandbox as an image, on top of the one it started from. It stands still while
@@ -344,6 +375,10 @@ impl Engine {
         spec.check()?;
         let driver = self.driver(spec.isolation)?;
         driver.prepare(spec);
+        if !spec.lacks("protected-env") {
+            self.radius.check_env(&spec.env)?;
+        }
+        self.radius.check_spec(spec)?;
         self.check_mounts(spec)?;
         if spec.image.contains('/') {
             self.check_source(Path::new(&spec.image))?;
@@ -376,7 +411,8 @@ impl Engine {
         match agent {
             Ok(agent) => {
                 let standing = self.standing(&id, &spec, patron);
-                Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started, standing))
+                Ok(Sandbox::new(id, spec, image, lease, machine, agent, unenforced, started, standing)
+                    .protecting(self.radius.clone()))
             }
             Err(error) => {
                 let _ = machine.destroy().await;
@@ -421,7 +457,11 @@ impl Engine {
             return Ok(());
         }
         let protected = self.protected();
+        let unprotected = spec.lacks("protected-paths");
         for mount in &mut spec.mounts {
+            if unprotected {
+                continue;
+            }
             mount.from = protected.check(&mount.from)?;
             // It would be empty inside, without a word why.
             let wanted = if mount.from.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
@@ -440,7 +480,8 @@ impl Engine {
 
     fn protected(&self) -> Protected {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        Protected::for_host(home.as_deref(), &[self.places.data.clone(), self.places.run.clone()])
+        let own = [self.places.data.clone(), self.places.run.clone()];
+        Protected::for_host(home.as_deref(), &own).with(&self.radius.paths)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A running sandbox.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sloplet_client::{Agent, ClientError, Process};
@@ -8,7 +9,7 @@ use sloplet_gateway::Account;
 use sloplet_image::{Image, Lease};
 use sloplet_ledger::Event;
 use sloplet_ledger::event::SandboxGone;
-use sloplet_policy::{Capability, Spec};
+use sloplet_policy::{Capability, Radius, Spec};
 use sloplet_wire::{ErrorCode, Exec, Failure, TerminalSize};
 
 use crate::driver::{DriverError, End, Machine};
@@ -61,6 +62,7 @@ pub struct Sandbox {
     started: Instant,
     standing: Standing,
     outward: Option<Outward>,
+    radius: Arc<Radius>,
     // Held: the image's layers stay while the sandbox lives.
     _lease: Lease,
 }
@@ -86,7 +88,24 @@ impl Sandbox {
         started: Instant,
         standing: Standing,
     ) -> Self {
-        Self { id, spec, image, machine, agent, unenforced, started, standing, outward: None, _lease: lease }
+        Self {
+            id,
+            spec,
+            image,
+            machine,
+            agent,
+            unenforced,
+            started,
+            standing,
+            outward: None,
+            radius: Arc::default(),
+            _lease: lease,
+        }
+    }
+
+    /// Keeps its commands away from what `radius` lists.
+    pub(crate) fn protecting(self, radius: Arc<Radius>) -> Self {
+        Self { radius, ..self }
     }
 
     /// Its id: letters and digits.
@@ -161,6 +180,10 @@ impl Sandbox {
     /// late, it is not.
     pub async fn exec(&self, command: Command) -> Result<Process, ClientError> {
         let refused = |code, message| ClientError::Failed(Failure { code, message });
+        if !self.spec.lacks("protected-env") {
+            let denied = self.radius.check_env(&command.env);
+            denied.map_err(|error| refused(ErrorCode::Denied, error.to_string()))?;
+        }
         self.standing.account.command().map_err(|refusal| refused(ErrorCode::Exhausted, refusal.to_string()))?;
         let workdir = command.cwd.or_else(|| {
             let asked = self.spec.workdir.as_ref().map(|path| path.display().to_string());
@@ -226,7 +249,10 @@ impl Sandbox {
 
     /// The image's variables, then the sandbox's, then the command's. Nothing of the host's.
     fn environment(&self, extra: &[String]) -> Vec<sloplet_wire::ByteVec> {
+        let hosts: Vec<(String, String)> =
+            if self.spec.lacks("environment") { std::env::vars().collect() } else { Vec::new() };
         let mut all: BTreeMap<&str, &str> = BTreeMap::from([("PATH", PATH), ("LANG", "C.UTF-8")]);
+        all.extend(hosts.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         all.extend(self.image.config.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         all.extend(self.machine.home().into_iter().flat_map(|home| [("HOME", home), ("TMPDIR", home)]));
         all.extend(self.standing.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));

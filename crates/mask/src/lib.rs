@@ -10,7 +10,7 @@
 //! - [`detect`], [`text`]: personal data and secrets in free text.
 //! - [`table`], [`check`], [`report`]: rows, and what is told about them.
 //! - [`formats`]: CSV, JSON, JSON Lines, SQLite, SQL dumps. [`run`]: a file in, a file out.
-//! - [`suggest`]: rules for a file, from looking at it. [`generate`]: rows from nothing.
+//! - [`mod@suggest`]: rules for a file, from looking at it. [`mod@generate`]: rows from nothing.
 //!
 //! # Limitations
 //! Free text can hold what no detector knows. Numbers beyond 64 bits lose digits in JSON. A JSON document that is one object

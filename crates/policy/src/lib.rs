@@ -5,28 +5,35 @@
 //! - [`limits`]: what bounds it.
 //! - [`units`]: sizes, durations, processor shares, as people write them.
 //! - [`addresses`]: addresses between a sandbox and the host's egress.
+//! - [`mod@file`]: one file that describes a sandbox, `sloplet.toml`.
 //! - [`bind`]: host folders shown inside.
 //! - [`network`]: what it may reach, and which addresses nobody may.
 //! - [`protect`]: host paths that are never shown inside.
+//! - [`radius`]: what a user lists as never to be reached.
 //! - [`report`]: what a driver enforces on this host.
 //! - [`secret`]: secrets that are used from inside and never are inside.
 //! - [`budget`]: money, tokens, calls and commands that may be used up.
+//! - [`weakness`]: protections that tests take away.
 
 pub mod addresses;
 pub mod bind;
 pub mod budget;
+pub mod file;
 pub mod limits;
 pub mod network;
 pub mod protect;
+pub mod radius;
 pub mod report;
 pub mod secret;
 pub mod spec;
 pub mod units;
+pub mod weakness;
 
 pub use bind::Bind;
 pub use budget::Budget;
 pub use limits::Limits;
 pub use network::{Network, Rule};
+pub use radius::Radius;
 pub use report::{Capability, DriverReport, Enforcement, Feature};
 pub use secret::SecretRule;
 pub use spec::{Isolation, Spec};

@@ -79,6 +79,12 @@ impl Protected {
         Self { rules: rules.map(|path| fs::canonicalize(&path).unwrap_or(path)).collect() }
     }
 
+    /// The same, and what a user lists besides.
+    pub fn with(mut self, paths: &[PathBuf]) -> Self {
+        self.rules.extend(paths.iter().map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+        self
+    }
+
     /// The real path of `path`, or why it may not be shown.
     pub fn check(&self, path: &Path) -> Result<PathBuf, ProtectError> {
         let real = fs::canonicalize(path)

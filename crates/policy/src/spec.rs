@@ -86,6 +86,9 @@ pub struct Spec {
     pub secrets: Vec<SecretRule>,
     /// What it may use up.
     pub budget: Budget,
+    /// A protection that a test takes away; part of no file and no request.
+    #[serde(skip)]
+    pub weaken: Option<&'static str>,
 }
 
 impl Default for Spec {
@@ -103,6 +106,7 @@ impl Default for Spec {
             network: Network::default(),
             secrets: Vec::new(),
             budget: Budget::default(),
+            weaken: None,
         }
     }
 }
@@ -166,6 +170,11 @@ impl Spec {
             network.limits.bytes_down = tighter(network.limits.bytes_down);
         }
         network
+    }
+
+    /// Whether a test has taken this protection away. Never in a release build.
+    pub fn lacks(&self, protection: &str) -> bool {
+        cfg!(debug_assertions) && self.weaken == Some(protection)
     }
 
     /// Refuses what makes no sense, before anything is made.

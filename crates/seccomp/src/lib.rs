@@ -53,4 +53,13 @@ impl Profile {
             Profile::ProcessUnixSockets => &PROCESS_UNIX_SOCKETS,
         }
     }
+
+    /// The program of this profile with another layer on top, compiled now: for tests of what a hole would let through.
+    pub fn program_with(self, layer: &str) -> Result<Vec<SockFilter>, String> {
+        let table = table::Table::kernel().map_err(|error| error.to_string())?;
+        let mut rules = self.rules(&table).map_err(|error| error.to_string())?;
+        rules.overlay("a layer", layer, &table).map_err(|error| error.to_string())?;
+        let arch = table::Arch::from_rust_name(std::env::consts::ARCH).ok_or("no table for this processor")?;
+        compile::compile(&rules, &table, arch).map_err(|error| error.to_string())
+    }
 }

@@ -15,6 +15,7 @@ use sloplet_gateway::account::Owner;
 use crate::app::App;
 use crate::auth::{Access, Scope};
 use crate::error::ApiError;
+use crate::v1::Verification;
 
 /// Upper bounds of the request times that are counted, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0];
@@ -144,6 +145,23 @@ impl Page {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
+    fn verification(&mut self, latest: &Verification) {
+        let figures = [
+            (
+                "sloplet_verification_age_seconds",
+                "Since the newest verification of containment.",
+                latest.age_seconds as f64,
+            ),
+            ("sloplet_verification_passed", "Whether nothing got out.", f64::from(u8::from(latest.passed))),
+            ("sloplet_verification_breaches", "Probes that got out.", latest.breaches as f64),
+            ("sloplet_verification_inconclusive", "Probes that prove nothing.", latest.inconclusive as f64),
+        ];
+        for (name, help, value) in figures {
+            self.family(name, "gauge", help);
+            self.sample(name, &format!("driver=\"{}\"", latest.driver), value);
+        }
+    }
+
     fn sample(&mut self, name: &str, labels: &str, value: f64) {
         let _ = match labels {
             "" => writeln!(self.0, "{name} {value}"),
@@ -165,6 +183,9 @@ pub async fn serve(Extract(app): Extract<App>, access: Access) -> Result<Respons
     let written = app.look(|app| Ok(app.ledger().last_seq()?)).await?;
     let mut page = Page::default();
     app.metrics().write(&mut page, &app.sandboxes().all(), &usage, written);
+    if let Some(latest) = Verification::latest(&app) {
+        page.verification(&latest);
+    }
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page.0).into_response())
 }
 

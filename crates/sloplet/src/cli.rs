@@ -55,6 +55,19 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Attack a sandbox of a configuration and tell what came of it.
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(Box<Verify>),
+    /// Write a sloplet.toml: what to protect on this machine, and what a sandbox is.
+    #[command(after_help = "Examples:\n  sloplet init\n  sloplet init --yes && sloplet verify")]
+    Init {
+        /// Ask nothing.
+        #[arg(long, short = 'y')]
+        yes: bool,
+        /// Replace a file that is there.
+        #[arg(long)]
+        force: bool,
+    },
     /// Serve long-lived sandboxes over HTTP: our own API, and the one that E2B's SDKs speak.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
@@ -270,9 +283,9 @@ executed, 127 if it does not exist; 125 if sloplet itself failed.";
 /// What a sandbox is, whatever runs in it and however long it lives.
 #[derive(Debug, Args)]
 pub struct Machine {
-    /// How strong the wall is: process or container.
-    #[arg(long, default_value_t, value_name = "LEVEL")]
-    pub isolation: Isolation,
+    /// How strong the wall is: process or container [default: container]
+    #[arg(long, value_name = "LEVEL")]
+    pub isolation: Option<Isolation>,
 
     /// Memory of all processes together, page cache included [default: 2GiB]
     #[arg(long, value_name = "SIZE")]
@@ -310,13 +323,17 @@ pub struct Machine {
     #[arg(long, short = 'u')]
     pub user: Option<String>,
 
-    /// The sandbox's host name.
-    #[arg(long, default_value = "sloplet")]
-    pub hostname: String,
+    /// The sandbox's host name [default: sloplet]
+    #[arg(long)]
+    pub hostname: Option<String>,
 
     /// Start even if this host cannot enforce every limit; says which.
     #[arg(long)]
     pub best_effort: bool,
+
+    /// The file that describes the sandbox; flags win over it [default: sloplet.toml, if there is one here]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 
     /// What it may reach and use up.
     #[command(flatten)]
@@ -389,9 +406,10 @@ pub struct Reach {
 /// `sloplet run`
 #[derive(Debug, Args)]
 pub struct Run {
-    /// What to start from: 'host', a stored image, or a path to a directory, tarball, OCI layout or docker-save archive.
-    #[arg(long, default_value = "host")]
-    pub image: String,
+    /// What to start from: 'host', a stored image, or a path to a directory, tarball, OCI layout or docker-save archive
+    /// [default: host]
+    #[arg(long)]
+    pub image: Option<String>,
 
     /// What the sandbox is.
     #[command(flatten)]
@@ -404,6 +422,10 @@ pub struct Run {
     /// Output that is passed on; the rest is dropped, and that is said [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub output_limit: Option<ByteSize>,
+
+    /// Refuse to start unless this exact configuration was verified on this host, lately and without a breach.
+    #[arg(long)]
+    pub verified: bool,
 
     /// Pass standard input on even if it is a terminal.
     #[arg(long, short = 'i')]
@@ -464,6 +486,14 @@ pub struct Serve {
     #[arg(long, value_name = "IMAGE=NUMBER", value_parser = parse_warm)]
     pub warm: Vec<(String, usize)>,
 
+    /// A file whose [protect] holds for every sandbox of this server.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Verify the walls again and again, so often.
+    #[arg(long, value_name = "TIME")]
+    pub verify_every: Option<Span>,
+
     /// Destroy all sandboxes when the server is asked to end, instead of leaving them for the next one.
     #[arg(long)]
     pub destroy_on_exit: bool,
@@ -489,6 +519,70 @@ pub struct Serve {
     pub print_openapi: bool,
 }
 
+const VERIFY_EXAMPLES: &str = "\
+Every attempt is first made on the host, unconfined, where it must take effect; then inside, where none may.
+
+Examples:
+  sloplet verify
+  sloplet verify --driver all --json --junit report.xml --html report.html
+  sloplet verify --changed --max-age 1d
+  sloplet verify --probe mounts --probe fork-bomb --verbose
+  sloplet run --verified -- my-agent
+
+Exit status: 0 if nothing got out, 1 if something did, 125 if nothing could be verified.";
+
+/// `sloplet verify`
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// What the sandbox starts from [default: host]
+    #[arg(long)]
+    pub image: Option<String>,
+
+    /// What the sandbox is.
+    #[command(flatten)]
+    pub machine: Machine,
+
+    /// Wall-clock time of the sandbox [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Span>,
+
+    /// Which wall: 'all', or a driver's name [default: the one of --isolation]
+    #[arg(long, value_name = "NAME")]
+    pub driver: Option<String>,
+
+    /// Only this probe; the result is not kept. Can be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub probe: Vec<String>,
+
+    /// Only if configuration, wall, kernel or binary have changed since the last verification, or it is too old.
+    #[arg(long)]
+    pub changed: bool,
+
+    /// How old a verification may be.
+    #[arg(long, default_value = "7d", value_name = "TIME")]
+    pub max_age: Span,
+
+    /// Print the results as JSON.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write the results as JUnit's XML.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+
+    /// Write the results as a page.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Tell every attempt.
+    #[arg(long)]
+    pub verbose: bool,
+
+    /// Take a protection away, to test the probes: debug builds only.
+    #[arg(long, hide = true)]
+    pub weaken: Option<String>,
+}
+
 const CREATE_EXAMPLES: &str = "\
 Examples:
   sloplet create --name my --timeout 1h
@@ -502,9 +596,9 @@ pub struct Create {
     #[arg(long)]
     pub name: Option<String>,
 
-    /// What to start from: 'host', a stored image, or a snapshot.
-    #[arg(long, default_value = "host")]
-    pub image: String,
+    /// What to start from: 'host', a stored image, or a snapshot [default: host]
+    #[arg(long)]
+    pub image: Option<String>,
 
     /// What the sandbox is.
     #[command(flatten)]

@@ -19,6 +19,7 @@ macro_rules! complain {
 mod api;
 mod cli;
 mod commands;
+mod config;
 mod progress;
 mod relay;
 mod setup;
@@ -56,6 +57,10 @@ fn main() -> ExitCode {
                 ExitCode::from(FAILURE)
             }
         };
+    }
+    if first.as_deref().is_some_and(|word| word == sloplet_verify::SUBCOMMAND) {
+        let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
+        return ExitCode::from(sloplet_verify::program::main(&words));
     }
     // Starting one sandbox is what most invocations do: its spawner gets going while this process reads its arguments.
     // Where that fails, one is started in the ordinary way later.

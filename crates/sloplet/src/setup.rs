@@ -10,7 +10,7 @@ use sloplet_policy::Isolation;
 use sloplet_spawner::launcher::Forked;
 
 /// This binary. The link, not its target: it names it even after the file was replaced by an upgrade.
-const PROGRAM: &str = "/proc/self/exe";
+pub const PROGRAM: &str = "/proc/self/exe";
 
 /// Where things are kept.
 pub fn places(data: Option<PathBuf>) -> anyhow::Result<Places> {
@@ -41,6 +41,15 @@ pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     let spawners = std::thread::available_parallelism().map_or(1, |number| number.get().min(4));
     let namespaces = Namespaces::new(Path::new(PROGRAM), &places.run, &places.data, spawners).lasting();
     Ok(Engine::new(places, vec![Box::new(namespaces)]))
+}
+
+/// The name of the wall of a level.
+pub fn driver_of(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::Process => "process",
+        Isolation::Container => "namespaces",
+        other => other.name(),
+    }
 }
 
 /// A runtime with one thread: nothing here needs more, and threads cost time at the start.

@@ -46,7 +46,8 @@ impl Child<'_> {
         let keep: Vec<i32> = keep.iter().flatten().map(AsRawFd::as_raw_fd).collect();
         let code = match self.build(supplies, &keep) {
             Ok((identity, root)) => {
-                let command_filter = self.plan.wall.writes_to_host().then(sloplet_seccomp::set_id::program);
+                let command_filter = (self.plan.wall.writes_to_host() && !self.plan.lacks("set-id-filter"))
+                    .then(sloplet_seccomp::set_id::program);
                 let config = Config { stream, listener, identity, root, oom_score, command_filter };
                 i32::from(sloplet_agent::serve(config).is_err())
             }
@@ -70,8 +71,10 @@ impl Child<'_> {
                 // Where the spawner finds what is written inside. It reads that when it needs it.
                 let hand_out = |upper: OwnedFd| send(&supplies, &0u8, &[upper.as_fd()]).during("hand out the stage");
                 let hand_out = self.plan.lasting.then_some(&hand_out as container::HandOut<'_>);
-                container::enclose(plan, &self.plan.bounds, &self.plan.files, materials, switch_users, hand_out)?;
-                self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
+                container::enclose(plan, self.plan, materials, switch_users, hand_out)?;
+                if !self.plan.lacks("cgroup-namespace") {
+                    self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
+                }
                 let (identity, keep) = if switch_users {
                     (Identity::Switch { default_user: plan.default_user.clone() }, privileges::ROOT_INSIDE)
                 } else {
@@ -90,7 +93,7 @@ impl Child<'_> {
         };
         drop(supplies); // before it is closed behind its back
         detach_from_parent(self.thread, keep_open)?;
-        privileges::renounce(keep, profile, &reach, self.plan.wall.writes_to_host())?;
+        privileges::renounce(keep, profile, &reach, self.plan.wall.writes_to_host(), self.plan)?;
         // After the last change of credentials, which would clear it.
         set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")?;
         // A process tree's files have the same paths for the agent as for its commands: Landlock is the wall for both.

@@ -48,3 +48,4 @@ pub mod remover;
 pub mod sandbox;
 pub mod server;
 pub mod stage;
+mod weak;

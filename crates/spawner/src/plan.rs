@@ -27,6 +27,16 @@ pub struct Plan {
     #[n(5)]
     #[cbor(default)]
     pub files: Vec<PutFile>,
+    /// A protection that a test takes away. Release builds do not know the word.
+    #[n(15)]
+    pub weaken: Option<String>,
+}
+
+impl Plan {
+    /// Whether a test has taken this protection away. Never in a release build.
+    pub fn lacks(&self, protection: &str) -> bool {
+        cfg!(debug_assertions) && self.weaken.as_deref() == Some(protection)
+    }
 }
 
 /// A file that the host puts into a sandbox's root.

@@ -13,9 +13,10 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 use sloplet_seccomp::Profile;
-use sloplet_sys::filter;
 
+use crate::plan::Plan;
 use crate::protocol::{During, Problem};
+use crate::weak;
 
 /// What root inside keeps: enough for sudo, package managers and servers on low ports, all of it bounded by the user
 /// namespace. Docker's default set without the raw sockets, device nodes and audit records.
@@ -71,17 +72,31 @@ pub fn everything() -> BitFlags<AccessFs> {
 ///
 /// An agent that filters its commands further (`filters_commands`) keeps `CAP_SYS_ADMIN` in its user namespace for that,
 /// under a system call filter that leaves little else to do with it, and out of reach of whatever it executes.
-pub fn renounce(keep: CapabilitySet, profile: Profile, reach: &Reach, filters_commands: bool) -> Result<(), Problem> {
+pub fn renounce(
+    keep: CapabilitySet,
+    profile: Profile,
+    reach: &Reach,
+    filters_commands: bool,
+    plan: &Plan,
+) -> Result<(), Problem> {
     // Nobody inside may look into the agent, not even root inside: its memory belongs to the spawner's user namespace,
     // and so do its links to the host's binary (CVE-2019-5736) and its descriptors.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).during("close the agent to inspection")?;
-    bound_capabilities(keep)?;
-    if keep.is_empty() {
+    let closed = if plan.lacks("closed-agent") { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+    set_dumpable_behavior(closed).during("close the agent to inspection")?;
+    if !plan.lacks("capabilities") {
+        bound_capabilities(keep)?;
+    }
+    if keep.is_empty() && !plan.lacks("no-new-privs") {
         set_no_new_privs(true).during("forbid new privileges")?;
     }
-    restrict_to(reach)?;
+    if !plan.lacks("landlock") {
+        restrict_to(reach)?;
+    }
     // With CAP_SYS_ADMIN in the own user namespace, a filter needs no no_new_privs, which would break sudo inside.
-    filter::install(profile.program()).during("install the syscall filter")?;
+    weak::install(profile, plan)?;
+    if plan.lacks("capabilities") {
+        return Ok(());
+    }
     let own = if filters_commands && !keep.is_empty() { keep | CapabilitySet::SYS_ADMIN } else { keep };
     let sets = CapabilitySets { effective: own, permitted: own, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).during("drop capabilities")

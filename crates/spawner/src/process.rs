@@ -73,7 +73,7 @@ pub fn user_of(lease: &Lease) -> u32 {
 /// within reach. With `user`, becomes that user and group of the host.
 pub fn enclose(plan: &Process, whole: &Plan, user: Option<u32>, pids_by_cgroup: bool) -> Result<Reach, Problem> {
     let scratch = PathBuf::from(OsStr::from_bytes(&plan.scratch));
-    limit_resources(&whole.bounds)?;
+    limit_resources(&whole.bounds, whole)?;
     lower(Resource::Fsize, plan.file_size)?;
     limit_processes(&whole.bounds, user, pids_by_cgroup)?;
     if let Some(user) = user {

@@ -3,6 +3,7 @@
 //! Everything that [`rustix`] wraps safely is used from there directly; this crate holds the rest, one noun a file,
 //! each block with the invariant that makes it sound.
 //!
+//! - [`attempt`]: calls that a sandbox must refuse, for the verifier.
 //! - [`clone`]: new processes in new namespaces, proof of being single-threaded.
 //! - [`filter`]: installing a seccomp program.
 //! - [`identity`]: becoming another user, for a process or for one file operation.
@@ -12,6 +13,7 @@
 //! - [`spawn`]: starting a program from the agent.
 //! - [`transparent`]: sockets that stand for other hosts.
 
+pub mod attempt;
 pub mod clone;
 pub mod filter;
 pub mod identity;

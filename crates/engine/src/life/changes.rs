@@ -10,6 +10,7 @@ use super::live::Live;
 use super::record::{OnTimeout, Record, State};
 use super::sandboxes::{Sandboxes, Slot};
 use crate::driver::{End, Overdue};
+use crate::engine::EngineError;
 use crate::journal::Journal;
 use sloplet_egress::Counters;
 use sloplet_ledger::Event;
@@ -142,6 +143,7 @@ impl Sandboxes {
         said: Option<serde_json::Value>,
     ) -> Result<Record, LifeError> {
         network.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
+        self.0.engine.radius().check_network(&network).map_err(EngineError::from)?;
         let slot = self.slot(owner, id)?;
         let _changing = slot.changing.lock().await;
         let live = slot.live();

@@ -12,7 +12,7 @@ use super::private::Values;
 use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
 use super::volume::Volume;
-use crate::engine::{new_id, new_secret};
+use crate::engine::{EngineError, new_id, new_secret};
 use crate::sandbox::{Command, Sandbox};
 
 /// How long a sandbox may take to become ready.
@@ -45,6 +45,8 @@ impl Sandboxes {
         quota: &Quota,
     ) -> Result<Record, LifeError> {
         check(&request)?;
+        // Before a machine made ahead is taken, which was checked without them.
+        self.0.engine.radius().check_env(&request.spec.env).map_err(EngineError::from)?;
         // A machine that was made ahead trusts nobody's authority.
         let plain = request.spec.secrets.is_empty() && !request.spec.budget.counts_calls();
         let mut warm = match request.volumes.is_empty() && plain {

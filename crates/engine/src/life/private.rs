@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sloplet_gateway::account::{self, Owner};
@@ -128,13 +129,20 @@ impl Sandboxes {
             tracing::info!(sandbox = id, reason = reached.message, "a budget is used up");
             // Not here: the connection that brought this about waits.
             tokio::spawn(async move {
-                let done = match action {
-                    AtCap::Deny => Ok(()),
-                    AtCap::Pause => this.pause(&owner, &id).await.map(|_| ()),
-                    AtCap::Kill => this.destroy(&owner, &id).await,
-                };
-                if let Err(error) = done {
-                    tracing::warn!(%error, sandbox = id, "cannot do what was asked for at the cap");
+                // It may be changing right now: whoever asked for a circuit breaker gets one.
+                for wait in [0, 1, 2, 5, 10] {
+                    tokio::time::sleep(Duration::from_secs(wait)).await;
+                    let done = match action {
+                        AtCap::Deny => Ok(()),
+                        AtCap::Pause => this.pause(&owner, &id).await.map(|_| ()),
+                        AtCap::Kill => this.destroy(&owner, &id).await,
+                    };
+                    match done {
+                        Ok(()) | Err(LifeError::NotFound { .. }) => return,
+                        Err(error) => {
+                            tracing::warn!(%error, sandbox = id, "cannot do what was asked for at the cap");
+                        }
+                    }
                 }
             });
         };

@@ -16,7 +16,7 @@ use sloplet_egress::{Ask, Counters, Egress, Nobody, Options, Sockets};
 use sloplet_gateway::account::{Account, Reached};
 use sloplet_gateway::{Accounts, Gateway, Prices, Setup};
 use sloplet_policy::budget::Budget;
-use sloplet_policy::{Network, Spec};
+use sloplet_policy::{Network, Rule, Spec};
 
 use crate::driver::{Extras, Outlets, PutFile};
 use crate::journal::Journal;
@@ -99,6 +99,8 @@ pub struct Outward {
     egress: Egress,
     /// What its rules say beyond the network's: the hosts of its secrets.
     spec: std::sync::Mutex<Spec>,
+    /// What it may not reach whatever its rules say.
+    denied: Vec<Rule>,
 }
 
 impl Outward {
@@ -110,6 +112,7 @@ impl Outward {
         account: &Account,
         prices: Arc<Prices>,
         journal: &Journal,
+        denied: Vec<Rule>,
     ) -> std::io::Result<Self> {
         let sockets = Sockets::new(outlets.listeners, outlets.resolvers)?;
         let gateway = match patron.private.authority() {
@@ -136,28 +139,34 @@ impl Outward {
             ask_timeout: patron.ask_timeout,
             ..Options::default()
         };
-        let egress = Egress::start(Arc::new(sockets), spec.reach(), options);
-        Ok(Self { egress, spec: std::sync::Mutex::new(spec.clone()) })
+        let egress = Egress::start(Arc::new(sockets), without(spec.reach(), &denied), options);
+        Ok(Self { egress, spec: std::sync::Mutex::new(spec.clone()), denied })
     }
 
     /// Replaces the network rules; the hosts of its secrets stay reachable.
     pub fn set_network(&self, network: Network) {
         let mut spec = self.spec.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         spec.network = network;
-        self.egress.set_network(spec.reach());
+        self.egress.set_network(without(spec.reach(), &self.denied));
     }
 
     /// Replaces the budget's bounds on bytes; money is the account's.
     pub fn set_budget(&self, budget: Budget) {
         let mut spec = self.spec.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         spec.budget = budget;
-        self.egress.set_network(spec.reach());
+        self.egress.set_network(without(spec.reach(), &self.denied));
     }
 
     /// What went through it.
     pub fn counters(&self) -> Counters {
         self.egress.counters()
     }
+}
+
+/// The same rules, with more that deny.
+fn without(mut network: Network, denied: &[Rule]) -> Network {
+    network.deny.extend_from_slice(denied);
+    network
 }
 
 /// Whom the host trusts. Read once: there are some hundred and forty of them.

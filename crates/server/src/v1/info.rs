@@ -29,6 +29,47 @@ pub struct Info {
     pub data: Option<String>,
     /// What its walls enforce on this host.
     pub drivers: Vec<Report>,
+    /// The newest verification of containment on this host, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
+}
+
+/// A verification of containment.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Verification {
+    /// When it began, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// How old it is, in seconds.
+    pub age_seconds: u64,
+    /// Whether nothing got out.
+    pub passed: bool,
+    /// The wall.
+    pub driver: String,
+    /// Probes that were contained.
+    pub contained: usize,
+    /// Probes that got out.
+    pub breaches: usize,
+    /// Probes that prove nothing on this host.
+    pub inconclusive: usize,
+    /// What it speaks for: a digest of configuration, wall, kernel and binary.
+    pub digest: String,
+}
+
+impl Verification {
+    /// The newest one.
+    pub fn latest(app: &App) -> Option<Self> {
+        let latest = sloplet_verify::Records::of(&app.config().data).latest()?;
+        Some(Self {
+            at_ms: latest.at_ms,
+            age_seconds: latest.age_seconds,
+            passed: latest.passed,
+            driver: latest.driver,
+            contained: latest.contained,
+            breaches: latest.breaches,
+            inconclusive: latest.inconclusive,
+            digest: latest.digest,
+        })
+    }
 }
 
 /// Look at the server.
@@ -43,5 +84,6 @@ pub async fn get(AppState(app): AppState<App>, access: Access) -> Json<Info> {
         pid: admin.then(std::process::id),
         data: admin.then(|| app.config().data.display().to_string()),
         drivers: app.sandboxes().engine().reports().into_iter().map(Into::into).collect(),
+        verification: Verification::latest(&app),
     })
 }

@@ -27,6 +27,8 @@ mod sessions;
 mod snapshots;
 mod volumes;
 
+pub use info::Verification;
+
 use axum::extract::DefaultBodyLimit;
 use axum::http::header;
 use axum::response::IntoResponse;

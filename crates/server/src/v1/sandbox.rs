@@ -196,6 +196,7 @@ impl CreateSandbox {
             network: self.network,
             secrets,
             budget: self.budget,
+            weaken: None,
         };
         spec.check().map_err(|error| ApiError::bad_request(error.to_string()))?;
         let request = NewSandbox {

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
-use super::run::spec::{budget_of, network_of, variable_of};
 use sloplet_gateway::SecretValue;
+use sloplet_policy::file::Mount;
+use sloplet_policy::protect::Protected;
 use sloplet_policy::secret::{Place, SecretRule};
 
 use crate::api::Server;
 use crate::cli::{Create, Lifetime};
+use crate::config::{self, variable};
 
 pub async fn run(server: &Server, options: Create) -> anyhow::Result<u8> {
     let as_json = options.json;
@@ -26,41 +28,65 @@ pub async fn run(server: &Server, options: Create) -> anyhow::Result<u8> {
 
 /// The same names as in the API; what was not said is left out.
 fn request(options: Create) -> anyhow::Result<Value> {
+    let file = config::file(options.machine.config.as_deref())?;
+    let reach = &options.machine.reach;
+    let (network, budget) = (config::network(&file, reach), config::budget(&file, reach));
+    let secrets = config::secrets(&file, reach)?;
+    if !file.data.is_empty() {
+        bail!("[data] is not supported yet: mask the file with 'sloplet mask' and mount the result");
+    }
+    let kept = file.volumes.iter().map(|(name, path)| {
+        let path = path.as_str().with_context(|| format!("[volumes] {name}: write {name} = \"/path\""))?;
+        volume(&format!("{name}:{path}"))
+    });
+    let kept = kept.collect::<anyhow::Result<Vec<_>>>()?;
+    let base = file.sandbox;
+    let env = base.env.iter().chain(&options.machine.env).cloned().collect::<Vec<_>>();
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let radius = file.protect.at_home(home.as_deref());
+    radius.check_env(&env)?;
+    let protected = Protected::for_host(None, &[]).with(&radius.paths);
     let mut fields = Map::new();
     let mut set = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
             fields.insert(name.to_owned(), value);
         }
     };
-    set("image", Some(options.image.into()));
-    set("isolation", Some(options.machine.isolation.name().into()));
+    set("image", options.image.or(base.image).map(Into::into));
+    set("isolation", options.machine.isolation.or(base.isolation).map(|level| level.name().into()));
     set("name", options.name.map(Into::into));
-    set("memory", options.machine.memory.map(|size| size.to_string().into()));
-    set("cpus", options.machine.cpus.map(|cpus| f64::from(cpus).into()));
-    set("pids", options.machine.pids.map(Into::into));
-    set("disk", options.machine.disk.map(|size| size.to_string().into()));
-    set("inodes", options.machine.inodes.map(Into::into));
-    set("timeout", options.timeout.map(lifetime));
+    set("memory", options.machine.memory.or(base.memory).map(|size| size.to_string().into()));
+    set("cpus", options.machine.cpus.or(base.cpus).map(|cpus| f64::from(cpus).into()));
+    set("pids", options.machine.pids.or(base.pids).map(Into::into));
+    set("disk", options.machine.disk.or(base.disk).map(|size| size.to_string().into()));
+    set("inodes", options.machine.inodes.or(base.inodes).map(Into::into));
+    let timeout = options.timeout.or(base.timeout.map(|span| Lifetime(Some(span))));
+    set("timeout", timeout.map(lifetime));
     set("on_timeout", options.pause_on_timeout.then(|| "pause".into()));
     set("idle_timeout", options.idle_timeout.map(|span| span.to_string().into()));
     set("auto_resume", options.auto_resume.then(|| true.into()));
-    set("workdir", options.machine.workdir.map(|path| path.display().to_string().into()));
-    set("user", options.machine.user.map(Into::into));
-    set("hostname", Some(options.machine.hostname.into()));
-    set("best_effort", options.machine.best_effort.then(|| true.into()));
-    set("env", Some(serde_json::to_value(variables(&options.machine.env)?)?));
+    set("workdir", options.machine.workdir.or(base.workdir).map(|path| path.display().to_string().into()));
+    set("user", options.machine.user.or(base.user).map(Into::into));
+    set("hostname", options.machine.hostname.or(base.hostname).map(Into::into));
+    let best_effort = options.machine.best_effort || base.best_effort.unwrap_or(false);
+    set("best_effort", best_effort.then(|| true.into()));
+    set("env", Some(serde_json::to_value(variables(&env)?)?));
     set("metadata", Some(serde_json::to_value(pairs("--metadata", &options.metadata)?)?));
     let volumes = options.volume.iter().map(|text| volume(text)).collect::<anyhow::Result<Vec<_>>>()?;
-    set("volumes", Some(volumes.into()));
-    let reach = &options.machine.reach;
-    set("network", Some(serde_json::to_value(network_of(reach))?));
-    set("budget", Some(serde_json::to_value(budget_of(reach))?));
-    let secrets = reach.secret.iter().map(secret).collect::<anyhow::Result<Vec<_>>>()?;
+    set("volumes", Some(kept.into_iter().chain(volumes).collect::<Vec<_>>().into()));
+    radius.check_network(&network)?;
+    set("network", Some(serde_json::to_value(&network)?));
+    set("budget", Some(serde_json::to_value(&budget)?));
+    let secrets = secrets.iter().map(secret).collect::<anyhow::Result<Vec<_>>>()?;
     set("secrets", Some(secrets.into()));
     let mut mounts = Vec::new();
-    for mount in options.machine.mount {
+    let listed = base.mounts.iter().map(Mount::bind).collect::<Result<Vec<_>, _>>()?;
+    for mount in listed.into_iter().chain(options.machine.mount) {
         // Relative to here, not to wherever the server was started.
         let from = std::path::absolute(&mount.from).context("--mount")?;
+        if !radius.paths.is_empty() && from.exists() {
+            protected.check(&from)?;
+        }
         mounts.push(json!({"from": from, "to": mount.to, "writable": mount.writable}));
     }
     set("mounts", Some(mounts.into()));
@@ -92,7 +118,7 @@ pub fn lifetime(lifetime: Lifetime) -> Value {
 
 /// `NAME=value` each, or `NAME` alone for a variable of the host.
 pub fn variables(given: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    let given = given.iter().map(|text| variable_of(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let given = given.iter().map(|text| variable(text)).collect::<anyhow::Result<Vec<_>>>()?;
     pairs("--env", &given)
 }
 

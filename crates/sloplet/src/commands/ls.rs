@@ -24,6 +24,10 @@ pub async fn run(server: &Server, all: bool, metadata: &[String], as_json: bool)
     }
     let rows: Vec<[String; 6]> = found.iter().map(row).collect();
     print(["NAME", "ID", "STATE", "IMAGE", "CREATED", "ENDS"], &rows);
+    // Not among the rows, which others may count.
+    if let Some(line) = super::info::verification(&server.get("/info").await?) {
+        complain!("walls verified {line}");
+    }
     Ok(0)
 }
 

@@ -12,6 +12,7 @@ mod fork;
 mod gc;
 mod image;
 mod info;
+mod init;
 mod key;
 mod logs;
 mod ls;
@@ -26,6 +27,7 @@ pub mod serve;
 mod shell;
 mod snapshot;
 mod timeout;
+mod verify;
 mod volume;
 mod watch;
 
@@ -41,6 +43,8 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
     match arguments.command {
         Command::Run(options) => run::run(data, forked, *options),
         Command::Serve(options) => serve::run(data, *options),
+        Command::Verify(options) => verify::run(data, *options),
+        Command::Init { yes, force } => init::run(yes, force),
         Command::Doctor { json } => doctor::run(data, json),
         Command::Image(command) => image::run(data, command),
         Command::Mask(options) => mask::run(*options),

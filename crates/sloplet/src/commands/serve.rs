@@ -3,11 +3,14 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use sloplet_engine::Places;
 use sloplet_engine::life::{Quota, Sandboxes, Wanted};
-use sloplet_policy::Spec;
+use sloplet_policy::{Radius, Spec};
 use sloplet_server::auth::{LOCAL, Scope};
 use sloplet_server::gate::Gate;
 use sloplet_server::listen::{self, Listeners};
@@ -15,6 +18,7 @@ use sloplet_server::retention::{self, Keep};
 use sloplet_server::traces::{Collector, Exporter, Traces};
 use sloplet_server::{App, Config};
 use sloplet_store::Store;
+use sloplet_verify::Records;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::filter_fn;
@@ -67,7 +71,11 @@ fn log(json: bool) -> anyhow::Result<Option<Exporter>> {
 }
 
 async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
-    let engine = Arc::new(setup::lasting_engine(data)?);
+    let radius = match &options.config {
+        Some(path) => sloplet_policy::file::File::read(path)?.protect,
+        None => Radius::default(),
+    };
+    let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius));
     let places = engine.places().clone();
     let store = Store::open(&places.data)?;
     let tls = match (&options.tls_cert, &options.tls_key) {
@@ -98,6 +106,9 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         let (_, secret) = app.keys().create("first", Scope::Admin, Quota::default(), Some(LOCAL))?;
         introduce(&secret, &url, options.domain.as_deref());
     }
+    if let Some(every) = options.verify_every {
+        tokio::spawn(verify_again(places.clone(), options.config.clone(), every.0));
+    }
     let unix = bind_socket(&places.run.join(SOCKET))?;
     tracing::info!(%url, data = %places.data.display(), "serving");
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -111,6 +122,29 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     }
     tracing::info!("ended");
     Ok(0)
+}
+
+/// Verifies the walls whenever the last result is too old. In a process of its own: it forks, and attacks the host, too.
+async fn verify_again(places: Places, config: Option<PathBuf>, every: Duration) {
+    loop {
+        let age = Records::of(&places.data).latest().map(|latest| Duration::from_secs(latest.age_seconds));
+        if let Some(left) = age.and_then(|age| every.checked_sub(age)).filter(|left| !left.is_zero()) {
+            tokio::time::sleep(left).await;
+        }
+        let mut command = std::process::Command::new(setup::PROGRAM);
+        command.args(["verify", "--json"]).env("SLOPLET_DATA", &places.data).env("SLOPLET_RUN", &places.run);
+        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some(config) = config.as_ref().and_then(|path| std::path::absolute(path).ok()) {
+            command.arg("--config").arg(config);
+        }
+        match tokio::task::spawn_blocking(move || command.status()).await {
+            Ok(Ok(status)) if status.success() => tracing::info!("verified: nothing got out"),
+            Ok(Ok(status)) => tracing::error!(%status, "verification failed: run 'sloplet verify'"),
+            _ => tracing::error!("verification could not be started"),
+        }
+        // At least: whatever goes wrong must not go wrong without a pause.
+        tokio::time::sleep(every.clamp(Duration::from_secs(1), Duration::from_secs(60))).await;
+    }
 }
 
 /// Tells the secret of the first key: it is not kept, so never again.

@@ -17,7 +17,7 @@ use super::procfs;
 use super::root::{attach, make_place};
 use crate::idmap;
 use crate::lease::Lease;
-use crate::plan::{Container, Mount};
+use crate::plan::{Container, Mount, Plan, Wall};
 use crate::protocol::{During, Privilege, Problem};
 
 /// What the child needs and cannot open itself: its user ids reach none of the host's folders.
@@ -50,20 +50,25 @@ impl Materials {
     /// Opens everything. `namespace` is the child's user namespace.
     pub fn open(
         thread: &SingleThreaded,
-        plan: &Container,
+        whole: &Plan,
         privilege: &Privilege,
         templates: Templates<'_>,
         lease: Option<&Lease>,
         namespace: BorrowedFd<'_>,
         image: Option<&OwnedFd>,
     ) -> Result<Self, Problem> {
+        let Wall::Container(plan) = &whole.wall else {
+            return Err(Problem::plain("start", "this kind of wall has no root of its own"));
+        };
         let shift = (*privilege == Privilege::Root).then_some(namespace);
         let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
-        let system = plan.system.iter().map(|path| open_system(host_path(path))).collect::<Result<_, _>>()?;
+        let system = plan.system.iter().map(|path| open_system(host_path(path), whole)).collect::<Result<_, _>>()?;
         let owner = lease.map(|lease| (lease.first_id(), plan.mounts_owner));
-        let mounts = plan.mounts.iter().map(|mount| open_mount(thread, mount, owner)).collect::<Result<_, _>>()?;
+        let mounts =
+            plan.mounts.iter().map(|mount| open_mount(thread, mount, owner, whole)).collect::<Result<_, _>>()?;
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
-        let devices = devices::open_copy(templates.devices, privilege)?;
+        let devices = if whole.lacks("devices") { Path::new("/dev") } else { templates.devices };
+        let devices = devices::open_copy(devices, privilege)?;
         Ok(Self { devices, masks: procfs::open_copy(templates.masks)?, disk, layers, system, mounts })
     }
 
@@ -111,26 +116,28 @@ fn open_layer(path: &Path, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Pro
 }
 
 /// A system folder of the host, read-only, without anything mounted below it.
-fn open_system(path: &Path) -> Result<OwnedFd, Problem> {
+fn open_system(path: &Path, plan: &Plan) -> Result<OwnedFd, Problem> {
     let tree = clone_tree(path, false)?;
-    let attributes = Attributes::READ_ONLY | Attributes::NO_SUID | Attributes::NO_DEV;
+    let attributes = flags(true, plan);
     set_attributes(tree.as_fd(), attributes, false, None).during(&format!("make {} read-only", path.display()))?;
     Ok(tree)
 }
 
 /// A folder the user wants shown. As root, its owner becomes the sandbox's user, so that what is written inside belongs
 /// to that owner outside, and nothing of anybody else's can be changed. In a volume others inside have ids, too.
-fn open_mount(thread: &SingleThreaded, mount: &Mount, owner: Option<(u32, u32)>) -> Result<OwnedFd, Problem> {
+fn open_mount(
+    thread: &SingleThreaded,
+    mount: &Mount,
+    owner: Option<(u32, u32)>,
+    plan: &Plan,
+) -> Result<OwnedFd, Problem> {
     let path = host_path(&mount.from);
     let step = format!("mount {}", path.display());
     let tree = match mount.ids.is_some() && path.is_file() {
         true => mount_volume(path, mount.writable)?,
         false => clone_tree(path, false)?,
     };
-    let mut attributes = Attributes::NO_SUID | Attributes::NO_DEV;
-    if !mount.writable {
-        attributes = attributes | Attributes::READ_ONLY;
-    }
+    let attributes = flags(!mount.writable, plan);
     let shift = match owner {
         Some((first, owner)) => {
             let stat = fstat(&tree).during(&step)?;
@@ -174,6 +181,16 @@ fn mount_volume(path: &Path, writable: bool) -> Result<OwnedFd, Problem> {
         options.push(("ro", String::new()));
     }
     super::root::new_filesystem("ext4", &options, MountAttrFlags::empty())
+}
+
+/// What holds for all that is shown of the host.
+fn flags(read_only: bool, plan: &Plan) -> Attributes {
+    let wanted = [
+        (read_only && !plan.lacks("read-only-mounts"), Attributes::READ_ONLY),
+        (!plan.lacks("nosuid"), Attributes::NO_SUID),
+        (!plan.lacks("nodev"), Attributes::NO_DEV),
+    ];
+    wanted.into_iter().filter(|(on, _)| *on).fold(Attributes::default(), |all, (_, flag)| all | flag)
 }
 
 /// Mounts an image file. It has no name any more: it is freed with the sandbox's last process.

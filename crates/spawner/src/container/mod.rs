@@ -20,7 +20,7 @@ use rustix::process::{Resource, Rlimit, chdir, setrlimit, umask};
 use rustix::system::sethostname;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::plan::{Bounds, Container, PutFile};
+use crate::plan::{Bounds, Container, Plan};
 use crate::protocol::{During, Problem};
 pub use binds::Materials;
 
@@ -30,8 +30,7 @@ pub type HandOut<'a> = &'a dyn Fn(OwnedFd) -> Result<(), Problem>;
 /// Builds the walls around this process. Nothing hostile runs yet; whatever fails ends the process.
 pub fn enclose(
     plan: &Container,
-    bounds: &Bounds,
-    put: &[PutFile],
+    whole: &Plan,
     materials: Materials,
     switch_users: bool,
     hand_out: Option<HandOut<'_>>,
@@ -49,18 +48,20 @@ pub fn enclose(
         hand_out(root::open_upper()?)?;
     }
     devices::attach(&root, materials.devices, plan.shm, switch_users)?;
-    procfs::attach(&root, materials.masks)?;
+    procfs::attach(&root, materials.masks, whole)?;
     binds::attach_all(&root, plan, materials.system, materials.mounts)?;
-    files::put(&root, put)?;
+    files::put(&root, &whole.files)?;
     root::pivot(&root)?;
     chdir("/").during("enter the new root")?;
-    sethostname(plan.hostname.as_bytes()).during("set the host name")?;
+    if !whole.lacks("uts-namespace") {
+        sethostname(plan.hostname.as_bytes()).during("set the host name")?;
+    }
     umask(Mode::WGRP | Mode::WOTH);
-    limit_resources(bounds)
+    limit_resources(&whole.bounds, whole)
 }
 
 /// Bounds that cgroups do not know.
-pub fn limit_resources(bounds: &Bounds) -> Result<(), Problem> {
+pub fn limit_resources(bounds: &Bounds, plan: &Plan) -> Result<(), Problem> {
     // Lowering only: the hard limit that this process has cannot be raised without CAP_SYS_RESOURCE.
     let lower = |resource, wanted: u64| {
         let now = rustix::process::getrlimit(resource);
@@ -68,7 +69,9 @@ pub fn limit_resources(bounds: &Bounds) -> Result<(), Problem> {
         setrlimit(resource, Rlimit { current: value, maximum: value }).during("limit resources")
     };
     lower(Resource::Nofile, bounds.open_files)?;
-    lower(Resource::Core, 0)?;
+    if !plan.lacks("core-dumps") {
+        lower(Resource::Core, 0)?;
+    }
     lower(Resource::Memlock, 8 << 20)?;
     lower(Resource::Msgqueue, 819_200)
 }

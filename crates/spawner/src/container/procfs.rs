@@ -9,6 +9,7 @@ use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 use sloplet_sys::mount::{Attributes, set_attributes};
 
 use super::root::{attach as attach_mount, new_filesystem, place};
+use crate::plan::Plan;
 use crate::protocol::{During, Problem};
 
 /// Files of the host kernel that tell about the host or reach into it; shown empty.
@@ -49,7 +50,7 @@ pub fn open_copy(prepared: &Path) -> Result<OwnedFd, Problem> {
 }
 
 /// Puts `/proc` into the new root.
-pub fn attach(root: &OwnedFd, masks: OwnedFd) -> Result<(), Problem> {
+pub fn attach(root: &OwnedFd, masks: OwnedFd, plan: &Plan) -> Result<(), Problem> {
     // Only what is attached in this mount namespace can be copied; the stage goes away with the host's root.
     mkdir(MASKS, Mode::from_raw_mode(0o755)).during("make a folder in the stage")?;
     let stage = open(MASKS, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during("open the masks' place")?;
@@ -75,9 +76,14 @@ pub fn attach(root: &OwnedFd, masks: OwnedFd) -> Result<(), Problem> {
         }
         Ok(())
     };
-    cover(&MASKED_FILES, "masks/file")?;
-    cover(&MASKED_FOLDERS, "masks/folder")?;
+    if !plan.lacks("masked-paths") {
+        cover(&MASKED_FILES, "masks/file")?;
+        cover(&MASKED_FOLDERS, "masks/folder")?;
+    }
     for name in READ_ONLY {
+        if plan.lacks("read-only-proc") {
+            break;
+        }
         let step = format!("make /proc/{name} read-only");
         let copy = match copy_of(proc.as_fd(), name) {
             Err(Errno::NOENT) => continue,

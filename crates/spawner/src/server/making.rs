@@ -170,9 +170,14 @@ impl Server {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .during("make a socket pair")?;
         let namespaces = match &plan.wall {
-            Wall::Container(_) => CONTAINER_NAMESPACES,
+            Wall::Container(_) => weakened(plan, CONTAINER_NAMESPACES),
             Wall::Process(_) => Namespaces::NONE,
         };
+        if plan.lacks("network-namespace") {
+            let parent = rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get());
+            let host = std::fs::File::open(format!("/proc/{parent}/ns/net")).during("find the host's network")?;
+            self.thread.enter(host.as_fd()).during("enter the host's network")?;
+        }
         match self.thread.fork(namespaces, group.fork_into()).during("fork into new namespaces")? {
             Side::Child => {
                 drop(ours);
@@ -204,14 +209,25 @@ impl Server {
         disk: Option<&OwnedFd>,
         to: BorrowedFd<'_>,
     ) -> Result<(), Problem> {
-        let Wall::Container(container) = &plan.wall else {
+        if let Wall::Process(_) = &plan.wall {
             return send(to, &0u8, &[]).during("let the child go on");
+        }
+        let lines = match plan.lacks("own-ids") {
+            true => vec![idmap::Line { inside: 0, outside: 0, count: 65_536 }],
+            false => idmap::for_sandbox(&self.privilege, lease),
         };
-        idmap::write(pid, &idmap::for_sandbox(&self.privilege, lease))?;
+        idmap::write(pid, &lines)?;
         let namespace = idmap::namespace_of(pid)?;
         let templates = Templates { devices: &self.stage.devices(), masks: &self.stage.masks() };
         let materials =
-            Materials::open(&self.thread, container, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
+            Materials::open(&self.thread, plan, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
         send(to, &0u8, &materials.fds()).during("pass mounts to the child")
     }
+}
+
+/// The namespaces without the one that a test takes away.
+fn weakened(plan: &Plan, all: Namespaces) -> Namespaces {
+    let kinds = [("ipc-namespace", Namespaces::IPC), ("uts-namespace", Namespaces::UTS)];
+    let missing = kinds.iter().filter(|(name, _)| plan.lacks(name)).fold(0, |bits, (_, kind)| bits | kind.0);
+    Namespaces(all.0 & !missing)
 }

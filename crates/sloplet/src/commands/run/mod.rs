@@ -3,11 +3,10 @@
 mod ask;
 mod json;
 mod session;
-pub mod spec;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +14,16 @@ use anyhow::bail;
 use sloplet_client::ClientError;
 use sloplet_egress::Nobody;
 use sloplet_engine::outward::private::Private;
-use sloplet_engine::{End, Engine, Patron, Sandbox};
+use sloplet_engine::{End, Engine, Patron, Places, Sandbox};
 use sloplet_policy::budget::AtCap;
+use sloplet_policy::{Isolation, Radius, Spec};
 use sloplet_spawner::launcher::Forked;
+use sloplet_verify::record::{self, MAX_AGE, Records};
 use sloplet_wire::{ErrorCode, Exit};
 use tokio::sync::mpsc;
 
 use crate::cli::Run;
+use crate::config::{self, Rest};
 use crate::relay::output::Captured;
 use crate::{setup, terminal};
 
@@ -46,14 +48,37 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
     if options.command.is_empty() {
         bail!("no command was given: add one after '--', like 'sloplet run -- python3 -V'");
     }
-    let spec = spec::from_options(&options)?;
+    let file = config::file(options.machine.config.as_deref())?;
+    let rest = Rest { image: options.image.clone(), timeout: options.timeout, output: options.output_limit };
+    let mut spec = config::spec(&file, &options.machine, rest)?;
     if spec.budget.at_cap == AtCap::Pause {
         bail!("--at-cap pause needs a sandbox that stays: use 'sloplet create', or deny or kill here");
     }
-    let engine = setup::engine(data, forked.map(|forked| (forked, options.machine.isolation)))?;
+    if options.verified {
+        check_verified(&setup::places(data.clone())?, &spec, &file.protect)?;
+    }
+    if options.tty {
+        let terminal = std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".into());
+        spec.env.insert(0, format!("TERM={terminal}"));
+    }
+    // It was forked for the wall that the flags name; a file may say otherwise.
+    let alike = (spec.isolation == Isolation::Process) == (options.machine.isolation == Some(Isolation::Process));
+    let forked = forked.filter(|_| alike).map(|forked| (forked, spec.isolation));
+    let engine = setup::engine(data, forked)?.protecting(file.protect);
     let code = setup::runtime()?.block_on(run_in(&engine, spec, &options));
     engine.shut_down();
     code
+}
+
+/// Refuses what was not verified like this.
+fn check_verified(places: &Places, spec: &Spec, radius: &Radius) -> anyhow::Result<()> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let radius = radius.clone().at_home(home.as_deref());
+    let digest = record::digest(spec, &radius, setup::driver_of(spec.isolation), Path::new(setup::PROGRAM));
+    match Records::of(&places.data).standing(&digest, MAX_AGE).objection() {
+        Some(objection) => bail!("--verified: {objection}: run 'sloplet verify' with the same options first"),
+        None => Ok(()),
+    }
 }
 
 async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> anyhow::Result<u8> {

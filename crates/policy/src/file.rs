@@ -1,0 +1,244 @@
+//! `sloplet.toml`: one file that describes a sandbox.
+//!
+//! ```toml
+//! [sandbox]
+//! image = "host"
+//! memory = "512MiB"
+//!
+//! [protect]
+//! hosts = ["db.internal"]
+//! paths = ["~/.ssh"]
+//! env = ["STRIPE_KEY"]
+//! ```
+//!
+//! `[data]` and `[volumes]` are kept as they are, for those whose they are.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::bind::Bind;
+use crate::budget::Budget;
+use crate::network::Network;
+use crate::radius::Radius;
+use crate::secret::SecretTable;
+use crate::spec::Isolation;
+use crate::units::{ByteSize, Cpus, Span};
+
+/// Its name in a working directory.
+pub const NAME: &str = "sloplet.toml";
+
+/// Most bytes of it.
+const MOST: u64 = 1 << 20;
+
+/// What it says.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// What a sandbox is.
+    pub sandbox: Sandbox,
+    /// What it must never reach.
+    pub protect: Radius,
+    /// What it may reach.
+    pub network: Network,
+    /// Keys that are put in outside.
+    pub secrets: BTreeMap<String, SecretTable>,
+    /// What it may spend.
+    pub budget: Budget,
+    /// Files that are masked on the way in.
+    pub data: toml::Table,
+    /// Folders that outlive it.
+    pub volumes: toml::Table,
+}
+
+/// `[sandbox]`: the same names as flags; what is not said stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sandbox {
+    /// What it starts from.
+    pub image: Option<String>,
+    /// How strong the wall is.
+    pub isolation: Option<Isolation>,
+    /// Memory of all its processes.
+    pub memory: Option<ByteSize>,
+    /// Processors.
+    pub cpus: Option<Cpus>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Bytes it may write.
+    pub disk: Option<ByteSize>,
+    /// Files it may make.
+    pub inodes: Option<u64>,
+    /// How long it lives.
+    pub timeout: Option<Span>,
+    /// Output of one command.
+    pub output: Option<ByteSize>,
+    /// Host folders shown inside; relative to where the file is.
+    pub mounts: Vec<Mount>,
+    /// Variables of its commands, `NAME=value`.
+    pub env: Vec<String>,
+    /// Where its commands start.
+    pub workdir: Option<PathBuf>,
+    /// Who its commands run as.
+    pub user: Option<String>,
+    /// Its host name.
+    pub hostname: Option<String>,
+    /// Start even if a limit cannot be enforced.
+    pub best_effort: Option<bool>,
+}
+
+/// A mount as text (`./src:/workspace:ro`) or as a table.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Mount {
+    /// As on the command line.
+    Text(String),
+    /// With names.
+    Table(Bind),
+}
+
+/// A file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It makes no sense.
+    #[error("{}: {message}", .path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        message: String,
+    },
+}
+
+impl File {
+    /// The file that was named, or the one in `folder`, if there is one.
+    pub fn find(named: Option<&Path>, folder: &Path) -> Result<Option<Self>, FileError> {
+        match named {
+            Some(path) => Self::read(path).map(Some),
+            None => match folder.join(NAME) {
+                path if path.is_file() => Self::read(&path).map(Some),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// Reads a file. Paths of mounts in it are relative to its folder.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
+        if fs::metadata(path).map_err(unreadable)?.len() > MOST {
+            return Err(unreadable(io::Error::other("it is larger than 1 MiB")));
+        }
+        let text = fs::read_to_string(path).map_err(unreadable)?;
+        let wrong = |message: String| FileError::Wrong { path: path.to_owned(), message };
+        let mut file = Self::parse(&text).map_err(&wrong)?;
+        let folder = std::path::absolute(path).map_err(unreadable)?.parent().map(Path::to_owned).unwrap_or_default();
+        for mount in &mut file.sandbox.mounts {
+            let mut bind = mount.bind().map_err(|error| wrong(error.to_string()))?;
+            bind.from = folder.join(bind.from);
+            *mount = Mount::Table(bind);
+        }
+        Ok(file)
+    }
+
+    /// What a text says; what is wrong with it is told on one line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            let hint = match message.contains("unknown field") {
+                true => " (the sections are sandbox, protect, network, secrets, budget, data, volumes)",
+                false => "",
+            };
+            format!("{place}{message}{hint}")
+        })
+    }
+}
+
+impl Mount {
+    /// As a mount.
+    pub fn bind(&self) -> Result<Bind, crate::bind::BindError> {
+        match self {
+            Self::Text(text) => text.parse(),
+            Self::Table(bind) => bind.check().map(|()| bind.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_design_s_own_example_is_read() {
+        let text = r#"
+            [sandbox]
+            image = "base"
+            isolation = "container"
+            memory = "512MiB"
+            cpus = 1.0
+            pids = 256
+            disk = "2GiB"
+            timeout = "30m"
+            user = "user"
+            mounts = ["./src:/workspace:rw"]
+            [protect]
+            hosts = ["db.internal", "api.stripe.com"]
+            paths = ["~/.ssh", "~/.aws"]
+            env = ["STRIPE_KEY"]
+            [network]
+            allow = ["api.anthropic.com:443", "*.githubusercontent.com"]
+            [secrets]
+            ANTHROPIC_API_KEY = { from = "env", hosts = ["api.anthropic.com"], header = "x-api-key" }
+            [budget]
+            usd = 5.0
+            tokens = 2_000_000
+            [data]
+            mounts = [{ from = "customers.csv", to = "/data/customers.csv", mask = "masks/customers.toml" }]
+            [volumes]
+            repo = "/workspace"
+        "#;
+        let file = File::parse(text).unwrap();
+        assert_eq!(file.sandbox.memory, Some(ByteSize::mib(512)));
+        assert_eq!(file.protect.env, ["STRIPE_KEY"]);
+        assert_eq!(file.network.allow[0].to_string(), "api.anthropic.com:443");
+        assert!(file.volumes.contains_key("repo") && file.secrets.contains_key("ANTHROPIC_API_KEY"));
+        assert_eq!(file.budget.usd.map(|usd| usd.micros), Some(5_000_000));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        for (text, part) in [
+            ("[sandbox]\nmemroy = \"1GiB\"", "line 2"),
+            ("[sandbox]\nmemory = \"lots\"", "like 512MiB"),
+            ("[protected]\nenv = []", "the sections are"),
+            ("[protect]\nfiles = []", "unknown field"),
+            ("[sandbox", "line 1"),
+        ] {
+            let message = File::parse(text).unwrap_err();
+            assert!(message.contains(part) && !message.contains('\n'), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_relative_to_the_file() {
+        let folder = std::env::temp_dir().join(format!("sloplet-file-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(NAME), "[sandbox]\nmounts = [\"src:/workspace\"]\n").unwrap();
+        let file = File::find(None, &folder).unwrap().unwrap();
+        assert_eq!(file.sandbox.mounts[0].bind().unwrap().from, folder.join("src"));
+        assert!(File::find(Some(&folder.join("none.toml")), &folder).is_err());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,140 @@
+//! `sloplet verify`
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use sloplet_engine::Engine;
+use sloplet_policy::{Isolation, Spec, weakness};
+use sloplet_verify::record::{self, Records};
+use sloplet_verify::{Report, Verdict, Verification, html, junit};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::Verify;
+use crate::config::{self, Rest};
+use crate::progress::ProgressLine;
+use crate::{setup, table, terminal};
+
+/// Something got out.
+const BREACH: u8 = 1;
+
+pub fn run(data: Option<PathBuf>, options: Verify) -> anyhow::Result<u8> {
+    let file = config::file(options.machine.config.as_deref())?;
+    let rest = Rest { image: options.image.clone(), timeout: options.timeout, output: None };
+    let mut spec = config::spec(&file, &options.machine, rest)?;
+    spec.weaken = options.weaken.as_deref().map(weakness::for_test).transpose()?;
+    let engine = setup::engine(data, None)?.protecting(file.protect);
+    let levels = levels(&engine, options.driver.as_deref(), spec.isolation)?;
+    let runtime = setup::runtime()?;
+    // Given up, it takes its canaries along.
+    let reports = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            reports = all(&engine, &options, &spec, &levels) => reports,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+            _ = terminate.recv() => bail!("interrupted"),
+        }
+    });
+    engine.shut_down();
+    let reports = reports?;
+    if let Some(path) = &options.junit {
+        write(path, &junit::document(&reports))?;
+    }
+    if let Some(path) = &options.html {
+        write(path, &html::page(&reports))?;
+    }
+    if options.json {
+        say!("{}", serde_json::to_string_pretty(&reports)?);
+    } else {
+        reports.iter().for_each(|report| print(report, options.verbose));
+    }
+    Ok(if reports.iter().all(Report::passed) { 0 } else { BREACH })
+}
+
+async fn all(engine: &Engine, options: &Verify, spec: &Spec, levels: &[Isolation]) -> anyhow::Result<Vec<Report>> {
+    let records = Records::of(&engine.places().data);
+    let program = Path::new(setup::PROGRAM);
+    let mut reports = Vec::new();
+    for level in levels {
+        let spec = Spec { isolation: *level, ..spec.clone() };
+        let digest = record::digest(&spec, engine.radius(), setup::driver_of(*level), program);
+        if options.changed
+            && options.probe.is_empty()
+            && let record::Standing::Good(report) = records.standing(&digest, options.max_age.0)
+        {
+            complain!("sloplet: {}: nothing has changed since {}", report.driver, html::date(report.started_ms));
+            reports.push(*report);
+            continue;
+        }
+        let line = ProgressLine::new();
+        let progress = |probe: &str, place: usize, count: usize| {
+            line.show(|| Some(format!("{} {place}/{count} {probe}", setup::driver_of(*level))));
+        };
+        let (program, only) = (program.to_owned(), options.probe.clone());
+        let wanted = Verification { engine, spec, program, only, progress: &progress, finished: &|_| {} };
+        let report = sloplet_verify::verify(wanted).await;
+        line.clear();
+        let report = report?;
+        records.keep(&report).context("keeping the result")?;
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// Which walls.
+fn levels(engine: &Engine, driver: Option<&str>, usual: Isolation) -> anyhow::Result<Vec<Isolation>> {
+    let walls: Vec<(&str, Isolation)> = engine.walls().collect();
+    match driver {
+        None => Ok(vec![usual]),
+        Some("all") => Ok(walls.into_iter().map(|(_, level)| level).collect()),
+        Some(name) => match walls.iter().find(|(known, level)| *known == name || level.name() == name) {
+            Some((_, level)) => Ok(vec![*level]),
+            None => {
+                let names: Vec<&str> = walls.iter().map(|(known, _)| *known).collect();
+                bail!("there is no driver '{name}': choose of all, {}", names.join(", "))
+            }
+        },
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn print(report: &Report, verbose: bool) {
+    say!("{} (isolation {}) on {}, as {}", report.driver, report.isolation, report.kernel, report.user);
+    say!("{}", terminal::harmless(&report.configuration));
+    say!();
+    let short = |text: &str, length: usize| match text.char_indices().nth(length) {
+        Some((end, _)) if !verbose => format!("{}…", &text[..end]),
+        _ => text.to_owned(),
+    };
+    let rows: Vec<[String; 4]> = report
+        .results
+        .iter()
+        .map(|result| {
+            let ids: Vec<String> = result.ids.iter().map(u8::to_string).collect();
+            [result.probe.clone(), ids.join(","), result.verdict.to_string(), short(&result.detail, 80)]
+        })
+        .collect();
+    table::print(["PROBE", "NO.", "VERDICT", "WHAT HAPPENED"], &rows);
+    if verbose {
+        say!();
+        for result in &report.results {
+            say!("{}: {}", result.probe, result.tries);
+            say!("  why      {}", result.why);
+            say!("  control  {}", terminal::harmless(&result.control));
+            for part in &result.parts {
+                let inside: Vec<String> = part.inside.iter().map(|(user, what)| format!("{user}: {what}")).collect();
+                let words = format!("{}: unconfined {}; inside {}", part.name, part.control, inside.join(", "));
+                say!("  {:<14} {}", part.verdict.to_string(), terminal::harmless(&words));
+            }
+        }
+    }
+    say!();
+    let word = if report.passed() { "nothing got out" } else { "SOMETHING GOT OUT" };
+    say!("{word}: {} ({:.1} s)", report.summary(), report.took_ms as f64 / 1000.0);
+    let unclear = report.count(Verdict::Inconclusive);
+    if unclear > 0 && !verbose {
+        say!("{unclear} inconclusive: --verbose tells why");
+    }
+}

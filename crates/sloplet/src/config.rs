@@ -1,0 +1,105 @@
+//! From a file and flags to a spec. Flags win.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use sloplet_policy::file::File;
+use sloplet_policy::{Budget, ByteSize, Limits, Network, SecretRule, Span, Spec};
+
+use crate::cli::{Machine, Reach};
+
+/// The file of `--config`, or the one in the working directory; an empty one if there is none.
+pub fn file(named: Option<&Path>) -> anyhow::Result<File> {
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    Ok(File::find(named, &here)?.unwrap_or_default())
+}
+
+/// What commands add to the description of a machine.
+#[derive(Debug, Default)]
+pub struct Rest {
+    /// `--image`.
+    pub image: Option<String>,
+    /// `--timeout`.
+    pub timeout: Option<Span>,
+    /// `--output-limit`.
+    pub output: Option<ByteSize>,
+}
+
+/// The spec of a file and flags.
+pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> {
+    if !file.data.is_empty() {
+        bail!("[data] is not supported yet: mask the file with 'sloplet mask' and mount the result");
+    }
+    let (base, defaults) = (&file.sandbox, Limits::default());
+    let limits = Limits {
+        memory: machine.memory.or(base.memory).unwrap_or(defaults.memory),
+        cpus: machine.cpus.or(base.cpus).unwrap_or(defaults.cpus),
+        pids: machine.pids.or(base.pids).unwrap_or(defaults.pids),
+        disk: machine.disk.or(base.disk).unwrap_or(defaults.disk),
+        inodes: machine.inodes.or(base.inodes),
+        timeout: rest.timeout.or(base.timeout).unwrap_or(defaults.timeout),
+        output: rest.output.or(base.output).unwrap_or(defaults.output),
+    };
+    let mut mounts = base.mounts.iter().map(sloplet_policy::file::Mount::bind).collect::<Result<Vec<_>, _>>()?;
+    mounts.extend(machine.mount.iter().cloned());
+    let given = machine.env.iter().map(|text| variable(text));
+    let env = base.env.iter().cloned().map(Ok).chain(given).collect::<anyhow::Result<Vec<_>>>()?;
+    let usual = Spec::default();
+    Ok(Spec {
+        image: rest.image.or_else(|| base.image.clone()).unwrap_or(usual.image),
+        isolation: machine.isolation.or(base.isolation).unwrap_or_default(),
+        limits,
+        mounts,
+        env,
+        workdir: machine.workdir.clone().or_else(|| base.workdir.clone()),
+        user: machine.user.clone().or_else(|| base.user.clone()),
+        hostname: machine.hostname.clone().or_else(|| base.hostname.clone()).unwrap_or(usual.hostname),
+        best_effort: machine.best_effort || base.best_effort.unwrap_or(false),
+        network: network(file, &machine.reach),
+        secrets: secrets(file, &machine.reach)?,
+        budget: budget(file, &machine.reach),
+        weaken: None,
+    })
+}
+
+/// What may be reached: what the file says, and what flags add.
+pub fn network(file: &File, reach: &Reach) -> Network {
+    let mut network = file.network.clone();
+    network.allow.extend_from_slice(&reach.allow);
+    network.deny.extend_from_slice(&reach.deny);
+    network.ask.extend_from_slice(&reach.ask);
+    network.host_ports.extend_from_slice(&reach.allow_host_port);
+    network.internet |= reach.allow_internet;
+    network.ipv6 |= reach.ipv6;
+    network
+}
+
+/// Secrets of the file, and those of flags, which win.
+pub fn secrets(file: &File, reach: &Reach) -> anyhow::Result<Vec<SecretRule>> {
+    let listed = file.secrets.iter().filter(|(name, _)| !reach.secret.iter().any(|given| &given.name == *name));
+    let listed = listed.map(|(name, table)| Ok(table.clone().rule(name)?));
+    listed.chain(reach.secret.iter().cloned().map(Ok)).collect()
+}
+
+/// What may be used up. Flags win.
+pub fn budget(file: &File, reach: &Reach) -> Budget {
+    let base = &file.budget;
+    Budget {
+        usd: reach.budget_usd.or(base.usd),
+        tokens: reach.budget_tokens.or(base.tokens),
+        requests_per_minute: reach.budget_requests.or(base.requests_per_minute),
+        exec_per_minute: reach.budget_execs.or(base.exec_per_minute),
+        egress_bytes: reach.budget_egress.or(base.egress_bytes),
+        group: reach.budget_group.clone().or_else(|| base.group.clone()),
+        at_cap: reach.at_cap.unwrap_or(base.at_cap),
+    }
+}
+
+/// `NAME=value` as it is; `NAME` alone names a variable of the host to pass on, on purpose.
+pub fn variable(text: &str) -> anyhow::Result<String> {
+    if text.contains('=') {
+        return Ok(text.to_owned());
+    }
+    let value = std::env::var(text).with_context(|| format!("--env {text}: there is no such variable on the host"))?;
+    Ok(format!("{text}={value}"))
+}

@@ -1,0 +1,272 @@
+//! `sloplet verify`: nothing gets out of a whole sandbox, and whatever protection is taken away is noticed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Ended, Host, Sloplet};
+use serde_json::Value;
+
+/// A protection, and the probe that must notice that it is missing.
+const WEAKNESSES: [(&str, &str); 40] = [
+    ("seccomp", "other-doors"),
+    ("seccomp", "privileges"),
+    ("seccomp-namespaces", "namespaces"),
+    ("seccomp-mounts", "mounts"),
+    ("seccomp-keyrings", "keyrings"),
+    ("seccomp-io-uring", "kernel-interfaces"),
+    ("seccomp-userfaultfd", "kernel-interfaces"),
+    ("seccomp-sockets", "sockets"),
+    ("seccomp-terminals", "terminals"),
+    ("seccomp-personality", "personalities"),
+    ("seccomp-handles", "file-handles"),
+    ("seccomp-clocks", "clocks"),
+    ("set-id-filter", "set-id-files"),
+    ("capabilities", "privileges"),
+    ("closed-agent", "agent-binary"),
+    ("closed-agent", "other-processes"),
+    ("landlock", "agent-script"),
+    ("masked-paths", "masked-files"),
+    ("read-only-proc", "kernel-settings"),
+    ("devices", "devices"),
+    ("nosuid", "mount-flags"),
+    ("nodev", "mount-flags"),
+    ("read-only-mounts", "read-only-files"),
+    ("ipc-namespace", "shared-memory"),
+    ("uts-namespace", "privileges"),
+    ("network-namespace", "network-direct"),
+    ("cgroup-namespace", "cgroups"),
+    ("own-ids", "privileges"),
+    ("pids", "fork-bomb"),
+    ("memory", "memory-bomb"),
+    ("disk", "disk-fill"),
+    ("files", "disk-fill"),
+    ("core-dumps", "privileges"),
+    ("deadline", "deadline"),
+    ("environment", "host-secrets"),
+    ("protected-paths", "protected-things"),
+    ("sysfs", "masked-files"),
+    ("host-root", "climb-out"),
+    ("host-run", "host-sockets"),
+    ("host-shm", "shared-memory"),
+];
+
+/// `sloplet verify` in a folder without a configuration.
+fn verify(sloplet: &Sloplet, words: &[&str]) -> Ended {
+    let all = [&["verify"], words].concat();
+    sloplet.invoke(&all).env("A_CANARY", "of-the-host").within(Duration::from_secs(180)).finish()
+}
+
+fn reports(ended: &Ended) -> Vec<Value> {
+    serde_json::from_str(&ended.out()).unwrap_or_else(|error| panic!("{error}: {ended}"))
+}
+
+fn of_verdict<'r>(report: &'r Value, verdict: &str) -> Vec<&'r Value> {
+    report["results"].as_array().unwrap().iter().filter(|result| result["verdict"] == verdict).collect()
+}
+
+#[test]
+fn nothing_gets_out_of_a_whole_sandbox_of_root() {
+    let host = Host::shared();
+    let folder = host.dir();
+    let (junit, html) = (folder.join("report.xml"), folder.join("report.html"));
+    let files = ["--json", "--junit", junit.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let ended = verify(&host.root(), &files).expect_code(0);
+    let report = &reports(&ended)[0];
+    assert!(of_verdict(report, "breach").is_empty(), "{ended}");
+    // A busy machine may leave no processor to be taken away.
+    let unclear: Vec<_> =
+        of_verdict(report, "inconclusive").into_iter().filter(|result| result["probe"] != "processor-share").collect();
+    assert!(unclear.is_empty(), "{unclear:#?}");
+    assert!(of_verdict(report, "contained").len() > 45, "{ended}");
+    for result in report["results"].as_array().unwrap() {
+        assert!(
+            !result["tries"].as_str().unwrap().is_empty() && !result["why"].as_str().unwrap().is_empty(),
+            "{result}"
+        );
+    }
+    check_xml(&junit);
+    let page = fs::read_to_string(&html).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("fork-bomb") && page.contains("Digest"), "{page}");
+    assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"), "it loads something");
+}
+
+#[test]
+fn nothing_gets_out_of_a_whole_sandbox_of_an_ordinary_user() {
+    let host = Host::shared();
+    let ended = verify(&host.user(), &["--json"]).expect_code(0);
+    let report = &reports(&ended)[0];
+    assert!(of_verdict(report, "contained").len() > 35, "{ended}");
+}
+
+/// One after the other: they share the machine.
+#[test]
+fn each_missing_protection_is_noticed() {
+    let host = Host::shared();
+    let mut silent = Vec::new();
+    for (weakness, probe) in WEAKNESSES {
+        let ended = weakened(&host.root(), weakness, probe);
+        if ended.code != 1 || !breach_of(&ended, probe) {
+            silent.push(format!("{weakness} is not noticed by {probe}: {ended}"));
+        }
+    }
+    // What root's sandboxes do not have: there is nobody else to become in an ordinary user's.
+    let ended = weakened(&host.user(), "no-new-privs", "privileges");
+    if !breach_of(&ended, "privileges") {
+        silent.push(format!("no-new-privs: {ended}"));
+    }
+    assert!(silent.is_empty(), "{}", silent.join("\n"));
+}
+
+fn weakened(sloplet: &Sloplet, weakness: &str, probe: &str) -> Ended {
+    let words = ["verify", "--weaken", weakness, "--probe", probe, "--json"];
+    let invocation = sloplet.invoke(&words).env("SLOPLET_TEST_WEAKEN", weakness).env("A_CANARY", "of-the-host");
+    invocation.within(Duration::from_secs(90)).finish()
+}
+
+fn breach_of(ended: &Ended, probe: &str) -> bool {
+    let reports: Vec<Value> = serde_json::from_str(&ended.out()).unwrap_or_default();
+    reports.iter().flat_map(|report| of_verdict(report, "breach")).any(|result| result["probe"] == probe)
+}
+
+#[test]
+fn no_protection_can_be_taken_away_by_accident() {
+    let host = Host::shared();
+    let root = host.root();
+    let refused = "no protection can be taken away";
+    let ended = verify(&root, &["--weaken", "seccomp", "--probe", "keyrings"]).expect_code(125);
+    assert!(ended.stderr.contains(refused), "{ended}");
+    let words = ["verify", "--weaken", "seccomp", "--probe", "keyrings"];
+    let ended = root.invoke(&words).env("SLOPLET_TEST_WEAKEN", "landlock").finish().expect_code(125);
+    assert!(ended.stderr.contains(refused), "{ended}");
+    // The variable alone does nothing, and no file can ask for it.
+    let words = ["verify", "--probe", "keyrings"];
+    root.invoke(&words).env("SLOPLET_TEST_WEAKEN", "seccomp").finish().expect_code(0);
+    let file = host.dir().join("weak.toml");
+    fs::write(&file, "[sandbox]\nweaken = \"seccomp\"\n").unwrap();
+    let ended = root.run(&["--config", file.to_str().unwrap()], &["true"]).expect_code(125);
+    assert!(ended.stderr.contains("unknown field"), "{ended}");
+}
+
+#[test]
+fn a_run_can_insist_on_a_verification_of_its_very_configuration() {
+    let host = Host::shared();
+    let root = host.root();
+    let file = host.dir().join("sloplet.toml");
+    fs::write(&file, "[sandbox]\nmemory = \"256MiB\"\npids = 64\ndisk = \"64MiB\"\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let run = |more: &[&str]| root.run(&[&config[..], &["--verified"], more].concat(), &["echo", "ran"]);
+    let ended = run(&[]).expect_code(125);
+    assert!(ended.stderr.contains("never verified") && ended.stderr.contains("sloplet verify"), "{ended}");
+    // A part of the probes is no verification.
+    verify(&root, &[&config[..], &["--probe", "keyrings"]].concat()).expect_code(0);
+    run(&[]).expect_code(125);
+    verify(&root, &config).expect_code(0);
+    assert_eq!(run(&[]).expect_code(0).out(), "ran\n");
+    // Another configuration is another matter.
+    run(&["--memory", "300MiB"]).expect_code(125);
+    run(&["--mount", "/usr/share:/x"]).expect_code(125);
+    // Nothing has changed; now something has.
+    let ended = verify(&root, &[&config[..], &["--changed"]].concat()).expect_code(0);
+    assert!(ended.stderr.contains("nothing has changed"), "{ended}");
+    // Too old, and failed.
+    let folder = root.data.join("verified");
+    let path = fs::read_dir(&folder).unwrap().flatten().next().unwrap().path();
+    let kept: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let mut old = kept.clone();
+    old["started_ms"] = (kept["started_ms"].as_u64().unwrap() - 8 * 86_400_000).into();
+    fs::write(&path, old.to_string()).unwrap();
+    let ended = run(&[]).expect_code(125);
+    assert!(ended.stderr.contains("hours old"), "{ended}");
+    let mut failed = kept.clone();
+    failed["results"][0]["verdict"] = "breach".into();
+    fs::write(&path, failed.to_string()).unwrap();
+    let ended = run(&[]).expect_code(125);
+    assert!(ended.stderr.contains("found a breach"), "{ended}");
+}
+
+#[test]
+fn a_probe_that_does_not_exist_is_named_with_those_that_do() {
+    let host = Host::shared();
+    let ended = verify(&host.root(), &["--probe", "nonsense"]).expect_code(125);
+    assert!(ended.stderr.contains("'nonsense'") && ended.stderr.contains("fork-bomb"), "{ended}");
+    let ended = verify(&host.root(), &["--driver", "nonsense"]).expect_code(125);
+    assert!(ended.stderr.contains("namespaces"), "{ended}");
+}
+
+/// Whoever is interrupted, or killed and followed by another, leaves nothing.
+#[test]
+fn canaries_are_removed_whatever_ends_a_verification() {
+    let host = Host::shared();
+    let root = host.root();
+    let temporary = root.folder("temporary");
+    let count = || fs::read_dir(&temporary).unwrap().count();
+    let start = || {
+        let running = root.invoke(&["verify"]).env("TMPDIR", temporary.to_str().unwrap()).start();
+        // It says whose canaries they are before it plants any.
+        let names = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().collect::<Vec<_>>();
+        let marked = || {
+            let inside = names(&temporary).into_iter().flat_map(|entry| names(&entry.path()));
+            inside.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("pid-"))
+        };
+        let started = std::time::Instant::now();
+        while !marked() && started.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(count(), 1);
+        running
+    };
+    let running = start();
+    running.signal(rustix::process::Signal::TERM);
+    running.finish();
+    assert_eq!(count(), 0, "after SIGTERM");
+    let running = start();
+    running.signal(rustix::process::Signal::KILL);
+    running.finish();
+    assert_eq!(count(), 1, "nobody could");
+    let words = ["verify", "--probe", "keyrings"];
+    root.invoke(&words).env("TMPDIR", temporary.to_str().unwrap()).finish().expect_code(0);
+    assert_eq!(count(), 0, "after the next one");
+}
+
+#[test]
+fn a_server_verifies_on_a_schedule_and_shows_the_result() {
+    let host = Host::shared();
+    let root = host.root();
+    let server = common::Server::start_with(&root, &["--verify-every", "1h"]);
+    let started = std::time::Instant::now();
+    let latest = loop {
+        let latest = server.ask("GET", "/info", None).json()["verification"].clone();
+        if !latest.is_null() {
+            break latest;
+        }
+        assert!(started.elapsed() < Duration::from_secs(180), "no verification in time");
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    assert_eq!((latest["passed"].as_bool(), latest["breaches"].as_u64()), (Some(true), Some(0)), "{latest}");
+    assert!(latest["contained"].as_u64().unwrap() > 45, "{latest}");
+    let ended = server.command(&["ls"]).expect_code(0);
+    assert!(ended.stderr.contains("walls verified") && ended.stderr.contains("nothing got out"), "{ended}");
+    let ended = server.command(&["info"]).expect_code(0);
+    assert!(ended.out().contains("verified"), "{ended}");
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: {}\r\nX-API-KEY: {}\r\nConnection: close\r\n\r\n",
+        server.address, server.key
+    );
+    let page = common::http::exchange(&server.address, request.as_bytes());
+    assert!(page.text().contains("sloplet_verification_passed{driver=\"namespaces\"} 1"), "{}", page.text());
+    server.end();
+}
+
+/// Well-formed, by a parser that nobody here wrote.
+fn check_xml(path: &Path) {
+    let program = "import sys, xml.etree.ElementTree as tree; root = tree.parse(sys.argv[1]).getroot(); \
+                   suite = root[0]; cases = suite.findall('testcase'); \
+                   assert root.tag == 'testsuites' and int(suite.get('tests')) == len(cases) > 50, suite.attrib";
+    let done = std::process::Command::new("python3").args(["-c", program]).arg(path).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}

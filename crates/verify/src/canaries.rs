@@ -1,0 +1,295 @@
+//! What is planted on the host, to be found, changed or killed by a sandbox that is none. Dropping it removes it all.
+
+use std::ffi::CString;
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufRead, BufReader};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use sloplet_sys::attempt::{Call, attempt, handle_of};
+use tempfile::TempDir;
+
+use crate::program::SUBCOMMAND;
+use crate::settings::{Settings, digest_of};
+
+/// What files say that may be read and not changed.
+const UNCHANGED: &str = "may be read, must not be changed";
+
+/// How names of what is planted begin.
+const PREFIX: &str = "sloplet-verify-";
+
+/// How the name of the file begins that tells, by its name, whose canaries these are.
+const PID: &str = "pid-";
+
+/// Variables that every sandbox has of its own.
+const ORDINARY: [&str; 10] = ["PATH", "HOME", "LANG", "USER", "LOGNAME", "TERM", "TMPDIR", "PWD", "SHLVL", "_"];
+
+/// Settings of the kernel that nobody inside may change.
+const SETTINGS: [&str; 6] = [
+    "/proc/sys/kernel/core_pattern",
+    "/proc/sys/kernel/modprobe",
+    "/proc/sys/kernel/hostname",
+    "/proc/sys/kernel/shmmax",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sys/kernel/panic",
+];
+
+/// Canaries on the host.
+pub struct Canaries {
+    work: TempDir,
+    program: PathBuf,
+    victim: Child,
+    tcp: Vec<TcpListener>,
+    udp: UdpSocket,
+    sockets: [UnixListener; 2],
+    shm: Option<i32>,
+    files: Vec<PathBuf>,
+    queue: Option<CString>,
+    _terminal: OwnedFd,
+    before: Vec<(String, String)>,
+    /// What attempts are told of them.
+    pub settings: Settings,
+}
+
+impl Canaries {
+    /// Plants them. `program` is this binary; `data` is a folder that no sandbox may see.
+    pub fn plant(program: &Path, data: &Path) -> io::Result<Self> {
+        sweep(data);
+        let work = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+        File::create(work.path().join(format!("{PID}{}", std::process::id())))?;
+        let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755));
+        open(work.path())?;
+        let name = work.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let secret = format!("canary-{name}");
+        let root = rustix::process::geteuid().is_root();
+        // A copy, because the original may lie where no sandbox may look.
+        let copy = work.path().join("probe");
+        fs::copy(program, &copy)?;
+        open(&copy)?;
+        for folder in ["shown", "private", "writable", "attempts"] {
+            fs::create_dir(work.path().join(folder))?;
+            open(&work.path().join(folder))?;
+        }
+        fs::write(work.path().join("shown/read-only"), UNCHANGED)?;
+        let mut files = Vec::new();
+        let places =
+            [Some(work.path().join("private")), std::env::home_dir(), Some("/var/tmp".into()), Some(data.into())];
+        for place in places.into_iter().flatten() {
+            let path = place.join(format!(".{name}"));
+            if fs::write(&path, &secret).is_ok() {
+                files.push(path);
+            }
+        }
+        let canary = files.first().cloned().ok_or_else(|| io::Error::other("no canary could be planted"))?;
+        let shm_file = Path::new("/dev/shm").join(&name);
+        if fs::write(&shm_file, &secret).is_ok() {
+            files.push(shm_file);
+        }
+        let mut victim = Command::new(program)
+            .args([SUBCOMMAND, "wait", &secret])
+            .env("SLOPLET_CANARY", &secret)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut address = String::new();
+        if let Some(stdout) = victim.stdout.take() {
+            BufReader::new(stdout).read_line(&mut address)?;
+        }
+        let local = TcpListener::bind("127.0.0.1:0")?;
+        let port = local.local_addr()?.port();
+        let address_outside = own_address();
+        let mut tcp = vec![local];
+        tcp.extend(address_outside.as_deref().and_then(|own| TcpListener::bind((own, port)).ok()));
+        let address_outside = address_outside.filter(|_| tcp.len() > 1);
+        for listener in &tcp {
+            listener.set_nonblocking(true)?;
+        }
+        let udp = UdpSocket::bind("127.0.0.1:0")?;
+        udp.set_nonblocking(true)?;
+        let folder = if root { PathBuf::from("/run") } else { work.path().join("private") };
+        let socket = folder.join(format!("{name}.socket"));
+        let by_path = UnixListener::bind(&socket)?;
+        files.push(socket.clone());
+        fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
+        let by_name = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&secret)?)?;
+        for listener in [&by_path, &by_name] {
+            listener.set_nonblocking(true)?;
+        }
+        let shm_key = 0x5100_0000 | std::process::id() as i32;
+        let shm = attempt(Call::ShmGet { key: shm_key, create: true }).ok().map(|id| id as i32);
+        let queue = CString::new(name.clone()).ok();
+        if let Some(queue) = &queue {
+            let _ = attempt(Call::MqOpen { name: queue, create: true });
+        }
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        grantpt(&terminal)?;
+        unlockpt(&terminal)?;
+        let terminal_name = ptsname(&terminal, Vec::new())?.to_string_lossy().into_owned();
+        let (handle, handle_kind) = handle_of(c"/").unwrap_or_default();
+        let disk = fs::metadata("/").map_or(0, |meta| meta.dev());
+        let settings = Settings {
+            root,
+            victim: victim.id() as i32,
+            address: address.trim().parse().unwrap_or(0),
+            host_process: victim.id() as i32,
+            marker: secret.clone(),
+            secret: secret.clone(),
+            canary,
+            planted: files.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect(),
+            read_only: work.path().join("shown/read-only"),
+            writable: work.path().join("writable"),
+            port,
+            udp_port: udp.local_addr()?.port(),
+            address_outside,
+            abstract_name: secret,
+            socket,
+            terminal: terminal_name.rsplit('/').next().unwrap_or_default().to_owned(),
+            shm_key,
+            shm_file: name.clone(),
+            queue: name,
+            handle: handle.iter().map(|byte| format!("{byte:02x}")).collect(),
+            handle_kind,
+            host_name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            disk: (rustix::fs::major(disk), rustix::fs::minor(disk)),
+            throwaway: 61_234,
+            variables: std::env::vars()
+                .filter(|(name, value)| !ORDINARY.contains(&name.as_str()) && value.len() > 3)
+                .map(|(name, value)| digest_of(&name, &value))
+                .collect(),
+            ..Settings::default()
+        };
+        let sockets = [by_path, by_name];
+        let program = program.to_owned();
+        let mut all = Self {
+            work,
+            program,
+            victim,
+            tcp,
+            udp,
+            sockets,
+            shm,
+            files,
+            queue,
+            _terminal: terminal,
+            before: Vec::new(),
+            settings,
+        };
+        all.before = all.state();
+        Ok(all)
+    }
+
+    /// The folder that holds them, with the program for attempts.
+    pub fn folder(&self) -> &Path {
+        self.work.path()
+    }
+
+    /// Takes note that the host itself has called: whoever calls after this is somebody else.
+    pub fn forget_calls(&mut self) {
+        self.calls();
+        self.before = self.state();
+    }
+
+    /// How many connected, or sent something, since the last look.
+    fn calls(&self) -> usize {
+        let tcp = self.tcp.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).sum::<usize>();
+        let unix =
+            self.sockets.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).sum::<usize>();
+        let mut buffer = [0u8; 64];
+        tcp + unix + std::iter::from_fn(|| self.udp.recv_from(&mut buffer).ok()).count()
+    }
+
+    /// What is to stay as it is.
+    fn state(&self) -> Vec<(String, String)> {
+        let mut all: Vec<(String, String)> =
+            SETTINGS.iter().map(|path| ((*path).to_owned(), fs::read_to_string(path).unwrap_or_default())).collect();
+        for path in self.files.iter().filter(|path| path.extension().is_none_or(|kind| kind != "socket")) {
+            all.push((path.display().to_string(), fs::read_to_string(path).unwrap_or_default()));
+        }
+        let shown = &self.settings.read_only;
+        all.push((shown.display().to_string(), fs::read_to_string(shown).unwrap_or_default()));
+        for program in [self.program.clone(), self.work.path().join("probe")] {
+            // Whoever changes a file cannot keep the time of its last change.
+            let print = File::open(&program)
+                .and_then(|file| file.metadata())
+                .map(|meta| format!("{} {} {} {}", meta.ino(), meta.size(), meta.mtime_nsec(), meta.mode()));
+            all.push((program.display().to_string(), print.unwrap_or_default()));
+        }
+        let victim = fs::read_to_string(format!("/proc/{}/stat", self.settings.host_process)).unwrap_or_default();
+        let alive = victim.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'T', 't', 'X']));
+        all.push((
+            "the planted process".into(),
+            if alive && !victim.is_empty() { "alive" } else { "gone or stopped" }.into(),
+        ));
+        all
+    }
+
+    /// What has happened to them; nothing is good.
+    pub fn harm(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let calls = self.calls();
+        if calls > 0 {
+            found.push(format!("{calls} connections or datagrams reached the host's sockets"));
+        }
+        for (before, after) in self.before.iter().zip(self.state()) {
+            if before.1 != after.1 {
+                found.push(format!("{} was changed", before.0));
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Canaries {
+    fn drop(&mut self) {
+        let _ = self.victim.kill();
+        let _ = self.victim.wait();
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        if let Some(id) = self.shm {
+            let _ = attempt(Call::ShmRemove(id));
+        }
+        if let Some(queue) = &self.queue {
+            let _ = attempt(Call::MqUnlink(queue));
+        }
+    }
+}
+
+/// Removes what a verification left that was killed.
+fn sweep(data: &Path) {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let own = entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw());
+        let names = fs::read_dir(entry.path()).into_iter().flatten().flatten().map(|file| file.file_name());
+        let pid = names.filter_map(|name| name.to_str()?.strip_prefix(PID)?.parse::<u32>().ok()).next();
+        let Some(pid) = pid.filter(|_| own && name.starts_with(PREFIX)) else { continue };
+        if Path::new("/proc").join(pid.to_string()).exists() {
+            continue;
+        }
+        let hidden = format!(".{name}");
+        let places = [std::env::home_dir(), Some("/var/tmp".into()), Some(data.into())];
+        for place in places.into_iter().flatten() {
+            let _ = fs::remove_file(place.join(&hidden));
+        }
+        let _ = fs::remove_file(Path::new("/dev/shm").join(&name));
+        let _ = fs::remove_file(Path::new("/run").join(format!("{name}.socket")));
+        if let Ok(queue) = CString::new(name) {
+            let _ = attempt(Call::MqUnlink(&queue));
+        }
+        let _ = fs::remove_dir_all(entry.path());
+    }
+}
+
+/// The address with which this host would leave for elsewhere, if it has one. Nothing is sent.
+fn own_address() -> Option<String> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_loopback() && !own.is_unspecified()).then(|| own.to_string())
+}

@@ -1,0 +1,36 @@
+//! Orphans.
+
+use crate::drill::{Drill, DrillError, settle};
+use crate::probe::{Finding, Kind, Pending, Probe};
+use sloplet_policy::Feature;
+
+pub const PROBE: Probe = Probe {
+    name: "zombies",
+    ids: &[43],
+    tries: "thousands of orphans that end at once, with a small limit on processes",
+    why: "orphans that nobody reaps use up the limit, and then the host's process ids",
+    needs: &[Feature::Pids, Feature::OwnRoot],
+    kind: Kind::Drill(run),
+};
+
+const COUNT: &str = "2000";
+
+fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
+    settle(attack(drill))
+}
+
+async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
+    let control = drill.control(&["zombies", "20"]).await?;
+    let sandbox = drill.sandbox(|spec| spec.limits.pids = 32).await?;
+    let made = drill.act(&sandbox, &["zombies", COUNT]).await?;
+    let after = drill.act(&sandbox, &["fork", "8"]).await?;
+    let serves = drill.serves(&sandbox).await;
+    sandbox.destroy().await?;
+    let held = made.out == COUNT && after.number() == 8 && serves;
+    let detail = format!(
+        "{} orphans with a limit of 32 processes; afterwards {} of 8 processes could be made",
+        made.out,
+        after.number()
+    );
+    Ok(Finding::judge(held, format!("{} orphans on the host", control.out), detail))
+}

@@ -1,0 +1,240 @@
+//! Results of earlier verifications, and whether one still speaks for a configuration.
+//!
+//! One JSON file for each digest, in the data folder, replaced as a whole: readers see an old result or a new one.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use sloplet_policy::{Radius, Spec};
+
+use crate::probe::Verdict;
+use crate::report::Report;
+
+/// How old a result may be, unless somebody says otherwise.
+pub const MAX_AGE: Duration = Duration::from_secs(7 * 86_400);
+
+/// The folder within the data folder.
+const FOLDER: &str = "verified";
+
+/// Results that were kept.
+#[derive(Debug, Clone)]
+pub struct Records(PathBuf);
+
+/// What is known of one configuration.
+#[derive(Debug, Clone)]
+pub enum Standing {
+    /// Nothing got out, lately.
+    Good(Box<Report>),
+    /// Never verified like this: another configuration, wall, kernel or binary.
+    Missing,
+    /// Verified too long ago.
+    Stale {
+        /// How long ago.
+        age: Duration,
+    },
+    /// Something got out.
+    Failed {
+        /// The probes.
+        probes: Vec<String>,
+    },
+}
+
+impl Standing {
+    /// Why that is no reason to trust, in a sentence.
+    pub fn objection(&self) -> Option<String> {
+        match self {
+            Self::Good(_) => None,
+            Self::Missing => Some("this exact configuration was never verified on this host".into()),
+            Self::Stale { age } => Some(format!("the last verification is {} hours old", age.as_secs() / 3600)),
+            Self::Failed { probes } => Some(format!("the last verification found a breach: {}", probes.join(", "))),
+        }
+    }
+}
+
+/// The last result, for whoever watches.
+#[derive(Debug, Clone, Serialize)]
+pub struct Latest {
+    /// When it began, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// How old it is, in seconds.
+    pub age_seconds: u64,
+    /// Whether nothing got out.
+    pub passed: bool,
+    /// The wall.
+    pub driver: String,
+    /// Counts by verdict.
+    pub contained: usize,
+    /// Breaches.
+    pub breaches: usize,
+    /// Probes that prove nothing.
+    pub inconclusive: usize,
+    /// What it speaks for.
+    pub digest: String,
+}
+
+impl Records {
+    /// Those of a data folder.
+    pub fn of(data: &Path) -> Self {
+        Self(data.join(FOLDER))
+    }
+
+    /// Keeps a result, if it is of all probes and of a whole sandbox.
+    pub fn keep(&self, report: &Report) -> io::Result<()> {
+        if !report.complete || report.weakened.is_some() {
+            return Ok(());
+        }
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(&self.0)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.0)?;
+        serde_json::to_writer(file.as_file_mut(), report)?;
+        file.as_file_mut().flush()?;
+        file.persist(self.path(&report.digest)).map(drop).map_err(|error| error.error)
+    }
+
+    /// The result for a digest.
+    pub fn get(&self, digest: &str) -> Option<Report> {
+        serde_json::from_slice(&fs::read(self.path(digest)).ok()?).ok()
+    }
+
+    /// What is known of a configuration.
+    pub fn standing(&self, digest: &str, max_age: Duration) -> Standing {
+        let Some(report) = self.get(digest) else { return Standing::Missing };
+        let age = age(report.started_ms);
+        if !report.passed() {
+            let breaches = report.results.iter().filter(|result| result.verdict == Verdict::Breach);
+            return Standing::Failed { probes: breaches.map(|result| result.probe.clone()).collect() };
+        }
+        if age > max_age { Standing::Stale { age } } else { Standing::Good(Box::new(report)) }
+    }
+
+    /// The newest result of all.
+    pub fn latest(&self) -> Option<Latest> {
+        let entries = fs::read_dir(&self.0).ok()?.flatten();
+        let newest = entries
+            .filter(|entry| entry.path().extension().is_some_and(|kind| kind == "json"))
+            .max_by_key(|entry| entry.metadata().map_or(0, |meta| meta.mtime()))?;
+        let report: Report = serde_json::from_slice(&fs::read(newest.path()).ok()?).ok()?;
+        Some(Latest {
+            at_ms: report.started_ms,
+            age_seconds: age(report.started_ms).as_secs(),
+            passed: report.passed(),
+            contained: report.count(Verdict::Contained),
+            breaches: report.count(Verdict::Breach),
+            inconclusive: report.count(Verdict::Inconclusive),
+            driver: report.driver,
+            digest: report.digest,
+        })
+    }
+
+    fn path(&self, digest: &str) -> PathBuf {
+        let plain: String = digest.chars().filter(char::is_ascii_hexdigit).collect();
+        self.0.join(format!("{plain}.json"))
+    }
+}
+
+fn age(started_ms: u64) -> Duration {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_millis(started_ms);
+    // A result from the future is as old as can be: somebody has set the clock.
+    SystemTime::now().duration_since(then).unwrap_or(Duration::MAX)
+}
+
+/// What a verification speaks for: the configuration, as far as it contains, the wall, the kernel and the binary.
+///
+/// Mounts, user and limits count; the values of variables, the working directory and the host name do not.
+pub fn digest(spec: &Spec, radius: &Radius, driver: &str, program: &Path) -> String {
+    let names: Vec<&str> = spec.env.iter().filter_map(|variable| variable.split('=').next()).collect();
+    let binary = fs::metadata(program)
+        .map(|meta| format!("{} {} {}", meta.len(), meta.mtime(), meta.mtime_nsec()))
+        .unwrap_or_default();
+    let all = serde_json::json!({
+        "image": spec.image,
+        "isolation": spec.isolation,
+        "limits": spec.limits,
+        "mounts": spec.mounts,
+        "env": names,
+        "user": spec.user,
+        "best_effort": spec.best_effort,
+        "weaken": spec.weaken,
+        "protect": radius,
+        "driver": driver,
+        "kernel": crate::conduct::kernel(),
+        "binary": binary,
+        "version": env!("CARGO_PKG_VERSION"),
+        "root": rustix::process::geteuid().is_root(),
+    });
+    Sha256::digest(all.to_string()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(digest: &str, started_ms: u64) -> Report {
+        Report {
+            started_ms,
+            took_ms: 1,
+            driver: "d".into(),
+            isolation: "container".into(),
+            kernel: "k".into(),
+            host: "h".into(),
+            user: "root".into(),
+            version: "0".into(),
+            digest: digest.into(),
+            configuration: String::new(),
+            complete: true,
+            weakened: None,
+            results: Vec::new(),
+        }
+    }
+
+    fn now_ms() -> u64 {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
+    }
+
+    #[test]
+    fn a_result_speaks_for_its_digest_until_it_is_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::of(folder.path());
+        assert!(matches!(records.standing("aa", MAX_AGE), Standing::Missing));
+        records.keep(&report("aa", now_ms())).unwrap();
+        assert!(matches!(records.standing("aa", MAX_AGE), Standing::Good(_)));
+        assert!(matches!(records.standing("ab", MAX_AGE), Standing::Missing));
+        records.keep(&report("aa", now_ms() - 10_000)).unwrap();
+        assert!(matches!(records.standing("aa", Duration::from_secs(5)), Standing::Stale { .. }));
+        assert!(records.latest().is_some_and(|latest| latest.passed && latest.age_seconds >= 10));
+    }
+
+    #[test]
+    fn a_part_of_the_probes_and_a_weakened_sandbox_are_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::of(folder.path());
+        records.keep(&Report { complete: false, ..report("aa", now_ms()) }).unwrap();
+        records.keep(&Report { weakened: Some("x".into()), ..report("aa", now_ms()) }).unwrap();
+        assert!(matches!(records.standing("aa", MAX_AGE), Standing::Missing));
+    }
+
+    #[test]
+    fn what_contains_is_part_of_the_digest() {
+        let program = Path::new("/proc/self/exe");
+        let of = |spec: &Spec, radius: &Radius| digest(spec, radius, "namespaces", program);
+        let (spec, radius) = (Spec::default(), Radius::default());
+        let same = of(&spec, &radius);
+        assert_eq!(same, of(&Spec { hostname: "other".into(), ..spec.clone() }, &radius));
+        let mut larger = spec.clone();
+        larger.limits.memory = sloplet_policy::ByteSize::gib(4);
+        let mounted = Spec { mounts: vec!["/srv:/srv".parse().unwrap()], ..spec.clone() };
+        let protecting = Radius { env: vec!["KEY".into()], ..Radius::default() };
+        for other in [
+            of(&larger, &radius),
+            of(&mounted, &radius),
+            of(&spec, &protecting),
+            digest(&spec, &radius, "other", program),
+        ] {
+            assert_ne!(same, other);
+        }
+    }
+}
