@@ -56,6 +56,8 @@ impl Store {
         }
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
+        // Secrets of sandboxes that are gone are not to stay in free pages.
+        connection.pragma_update(None, "secure_delete", "ON")?;
         connection.busy_timeout(Duration::from_secs(5))?;
         Self::with(connection, Some(lock))
     }

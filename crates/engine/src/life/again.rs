@@ -23,10 +23,10 @@ impl Sandboxes {
                 (State::Running | State::Paused, Some(adopted)) => self.take_over(record, adopted).await?,
                 (State::Creating, Some(half_made)) => {
                     living.insert(record.id.clone(), half_made);
-                    self.0.records.remove(&record.id)?;
+                    self.forget(&record.id)?;
                 }
                 (State::Creating, None) => {
-                    self.0.records.remove(&record.id)?;
+                    self.forget(&record.id)?;
                 }
                 (State::Running | State::Paused, None) => self.bury(record, &ended)?,
                 (State::Stopped | State::Failed, _) => self.keep(Slot::new(record, None)),
@@ -43,7 +43,7 @@ impl Sandboxes {
     async fn take_over(&self, record: Record, adopted: Adopted) -> Result<(), LifeError> {
         let frozen = adopted.frozen;
         let Some(image) = record.image.clone() else {
-            self.0.records.remove(&record.id)?;
+            self.forget(&record.id)?;
             adopted.machine.destroy().await?;
             return Ok(());
         };
@@ -83,7 +83,7 @@ impl Sandboxes {
         let timed_out = ended.get(&record.id).is_some_and(|end| end.timed_out);
         let overdue = record.state == State::Running && record.ends_ms.is_some_and(|ends| ends <= now_ms());
         if timed_out || overdue {
-            self.0.records.remove(&record.id)?;
+            self.forget(&record.id)?;
             return Ok(());
         }
         let slot = Slot::new(record, None);

@@ -17,6 +17,7 @@ def call():
     request = urllib.request.Request("https://api.anthropic.com/v1/messages", json.dumps(ASK).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()  # what nobody waits for is paid as if it had been as long as it may
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code

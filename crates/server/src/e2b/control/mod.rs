@@ -4,7 +4,7 @@
 //! form that the SDKs parse; `page` cuts listings into pages.
 //!
 //! # Limitations
-//! Network rules and secrets are kept and returned, but nothing acts on them: a sandbox has no network at all.
+//! Secrets, and what network rules say beyond what may be reached, are kept and returned, but nothing acts on them.
 
 mod content;
 mod create;
