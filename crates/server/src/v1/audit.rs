@@ -127,6 +127,9 @@ impl View {
 
     /// Which records are meant. Waits for files.
     pub fn filter(&self, app: &App, which: &Which) -> Result<Filter, ApiError> {
+        if which.after > i64::MAX as u64 {
+            return Err(ApiError::bad_request("after: no record has such a number"));
+        }
         app.origins().read_on(&app.config().data)?;
         Ok(Filter {
             sandbox: which.sandbox.as_deref().map(|name| self.sandbox(app, name)).transpose()?,
@@ -180,9 +183,9 @@ pub enum Format {
 /// Records, oldest first.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code, reason = "only described")]
-pub struct Page {
+pub struct AuditPage {
     /// What happened.
-    pub records: Vec<Entry>,
+    pub records: Vec<AuditRecord>,
     /// There may be more: ask with this as `after`.
     pub next: Option<u64>,
 }
@@ -190,7 +193,7 @@ pub struct Page {
 /// One record.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code, reason = "only described")]
-pub struct Entry {
+pub struct AuditRecord {
     /// Its number: from 1, without gaps.
     pub seq: u64,
     /// When, in milliseconds since 1970.
@@ -216,7 +219,7 @@ struct Found {
 /// Read what happened, oldest first: commands, files, connections, spending, API calls.
 #[utoipa::path(get, path = "/audit", tag = "audit", params(Paging),
     responses((status = 200, content(
-        (Page = "application/json"), (String = "application/x-ndjson")))))]
+        (AuditPage = "application/json"), (String = "application/x-ndjson")))))]
 pub async fn list(
     AppState(app): AppState<App>,
     access: Access,

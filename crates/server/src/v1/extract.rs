@@ -93,3 +93,13 @@ where
 {
     serde::Deserialize::deserialize(from).map(Some)
 }
+
+/// An object. A list of values in the order of its fields would be taken, too: nobody means that.
+pub fn object<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let fields: serde_json::Map<String, serde_json::Value> = serde::Deserialize::deserialize(from)?;
+    serde_json::from_value(fields.into()).map_err(serde::de::Error::custom)
+}

@@ -57,15 +57,15 @@ pub struct TrafficLimits {
 #[serde(default)]
 pub struct Spending {
     /// Dollars for LLM calls.
-    #[schema(example = "2.50", pattern = "^[0-9]{1,6}(\\.[0-9]{1,6})?$")]
+    #[schema(example = "2.50", pattern = "^\\$?[0-9]{1,6}(\\.[0-9]{1,6})?$")]
     pub usd: Option<String>,
     /// Tokens of LLM calls.
     pub tokens: Option<u64>,
     /// LLM calls in a minute.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, value_type = Option<u64>)]
     pub requests_per_minute: Option<u32>,
     /// Commands started in a minute.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, value_type = Option<u64>)]
     pub exec_per_minute: Option<u32>,
     /// Bytes it may send, and bytes it may receive.
     #[schema(example = "500MiB", pattern = "^[0-9]{1,6}[KMGT]iB$")]

@@ -8,7 +8,7 @@ use sloplet_engine::life::{NewSandbox, OnTimeout, Record, State, Values, VolumeM
 use sloplet_policy::{Bind, Budget, Cpus, Isolation, Limits, Network, Span, Spec};
 use utoipa::ToSchema;
 
-use super::extract::{optional_unit, said, unit};
+use super::extract::{object, optional_unit, said, unit};
 use super::reach::{self, NetworkRules, NewSecret, Spending};
 use crate::auth::{Access, Scope};
 use crate::error::ApiError;
@@ -86,11 +86,13 @@ pub struct CreateSandbox {
     pub volumes: Vec<VolumeMount>,
     /// What it may reach; nothing unless said.
     #[schema(value_type = NetworkRules)]
+    #[serde(deserialize_with = "object")]
     pub network: Network,
     /// Secrets that are put into its requests.
     pub secrets: Vec<NewSecret>,
     /// What it may use up.
     #[schema(value_type = Spending)]
+    #[serde(deserialize_with = "object")]
     pub budget: Budget,
 }
 
