@@ -1,6 +1,6 @@
 //! Whether a fake is somebody's real value after all: a look at everything that went in and came out, in bounded memory.
 //!
-//! Values are kept as 64-bit digests. Of more than [`MOST`] only those below a falling threshold are kept, on both sides
+//! Values are kept as 64-bit digests. Of more than `MOST` only those below a falling threshold are kept, on both sides
 //! alike: then a share of the values is checked, and the report says which.
 
 use std::collections::{BTreeMap, HashSet};
