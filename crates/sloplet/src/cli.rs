@@ -486,7 +486,7 @@ pub struct Serve {
     #[arg(long, value_name = "IMAGE=NUMBER", value_parser = parse_warm)]
     pub warm: Vec<(String, usize)>,
 
-    /// A file whose [protect] holds for every sandbox of this server.
+    /// A file whose `[protect]` holds for every sandbox of this server.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
