@@ -1,15 +1,15 @@
 //! From a description to a running sandbox.
 
+mod settling;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
 use sloplet_client::{Agent, ClientError};
-use sloplet_gateway::Accounts;
 use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
-use sloplet_ledger::event::SandboxCreated;
-use sloplet_ledger::{Event, Ledger, LedgerError};
+use sloplet_ledger::{Ledger, LedgerError};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::radius::RadiusError;
 use sloplet_policy::spec::SpecError;
@@ -17,11 +17,10 @@ use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius,
 use tracing::Instrument as _;
 
 use crate::driver::{Adopted, Adoption, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted};
-use crate::journal::Journal;
 use crate::outward::private::PrivateError;
-use crate::outward::{Common, Outward, Patron};
+use crate::outward::{Common, Patron};
 use crate::places::Places;
-use crate::sandbox::{Sandbox, Standing};
+use crate::sandbox::Sandbox;
 
 /// Makes sandboxes.
 pub struct Engine {
@@ -176,26 +175,6 @@ impl Engine {
         self.drivers.iter().map(|driver| driver.collect()).sum()
     }
 
-    /// The record of everything that happens in sandboxes.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    /// What things cost, as the operator's file says now.
-    pub fn prices(&self) -> Result<sloplet_gateway::Prices, EngineError> {
-        sloplet_gateway::Prices::load(&self.places.prices()).map_err(|error| EngineError::Prices(error.to_string()))
-    }
-
-    /// Who has spent how much.
-    pub fn accounts(&self) -> &std::sync::Arc<Accounts> {
-        self.common.accounts()
-    }
-
-    /// Uses accounts that somebody remembers; before the first sandbox is made.
-    pub fn set_accounts(&self, accounts: std::sync::Arc<Accounts>) {
-        self.common.set_accounts(accounts);
-    }
-
     /// Makes a sandbox and waits until its agent serves.
     pub async fn create(&self, spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
         self.settle(self.make(spec, patron).await?, patron).await
@@ -237,67 +216,6 @@ impl Engine {
             self.greet(id, spec, image, lease, machine, unenforced, patron).await
         };
         told(span, making).await
-    }
-
-    /// Whether a sandbox like this can have a way out on this host.
-    pub fn can_reach_out(&self, spec: &Spec) -> bool {
-        let driver = self.driver(spec.isolation);
-        driver.is_ok_and(|driver| driver.egress().enforcement != sloplet_policy::Enforcement::Missing)
-    }
-
-    /// Makes a sandbox its patron's: opens its way out, and writes down that it exists.
-    pub async fn settle(&self, mut sandbox: Sandbox, patron: &Patron) -> Result<Sandbox, EngineError> {
-        match self.open_way_out(&mut sandbox, patron).and_then(|()| self.announce(&sandbox, patron)) {
-            Ok(()) => Ok(sandbox),
-            Err(error) => {
-                let _ = sandbox.machine().destroy().await;
-                Err(error)
-            }
-        }
-    }
-
-    fn announce(&self, sandbox: &Sandbox, patron: &Patron) -> Result<(), EngineError> {
-        let spec = sandbox.spec();
-        let mount = |bind: &Bind| {
-            let mode = if bind.writable { "rw" } else { "ro" };
-            format!("{}:{}:{mode}", bind.from.display(), bind.to.display())
-        };
-        let driver = self.driver(spec.isolation)?.name();
-        sandbox.journal().write(Event::SandboxCreated(SandboxCreated {
-            name: patron.name.as_deref().map(Into::into),
-            image: spec.image.as_str().into(),
-            isolation: spec.isolation.name().into(),
-            driver: driver.into(),
-            limits: serde_json::to_value(&spec.limits).unwrap_or_default(),
-            mounts: spec.mounts.iter().map(mount).collect(),
-            network: serde_json::to_string(&spec.reach()).unwrap_or_default().into(),
-        }))?;
-        Ok(())
-    }
-
-    /// Lets a sandbox act for its patron, and opens its way out.
-    pub fn open_way_out(&self, sandbox: &mut Sandbox, patron: &Patron) -> Result<(), EngineError> {
-        let standing = self.standing(sandbox.id(), sandbox.spec(), patron);
-        if let Some(outlets) = sandbox.machine().take_outlets() {
-            let prices = self.common.prices(&self.places.prices()).map_err(EngineError::Prices)?;
-            let (account, journal) = (&standing.account, &standing.journal);
-            let denied = self.radius.denials();
-            let outward = Outward::open(outlets, sandbox.spec(), patron, account, prices, journal, denied);
-            sandbox.set_outward(outward.map_err(EngineError::Outward)?);
-        }
-        sandbox.set_standing(standing);
-        Ok(())
-    }
-
-    fn standing(&self, id: &str, spec: &Spec, patron: &Patron) -> Standing {
-        for secret in patron.private.secrets() {
-            self.ledger.redactor().add(&String::from_utf8_lossy(secret.value.expose()));
-        }
-        Standing {
-            journal: Journal::new(&self.ledger, id, &patron.actor),
-            account: self.accounts().open(id, spec.budget.clone()),
-            environment: patron.private.environment(),
-        }
     }
 
     /// Takes over the lasting sandboxes of an engine that is gone. Each becomes a [`Sandbox`] again with

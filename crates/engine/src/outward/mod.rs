@@ -110,13 +110,13 @@ impl Outward {
         spec: &Spec,
         patron: &Patron,
         account: &Account,
-        prices: Arc<Prices>,
+        prices: Option<Arc<Prices>>,
         journal: &Journal,
         denied: Vec<Rule>,
     ) -> std::io::Result<Self> {
         let sockets = Sockets::new(outlets.listeners, outlets.resolvers)?;
-        let gateway = match patron.private.authority() {
-            Some(authority) => {
+        let gateway = match (patron.private.authority(), prices) {
+            (Some(authority), Some(prices)) => {
                 let setup = Setup {
                     authority: authority.clone(),
                     secrets: patron.private.secrets().to_vec(),
@@ -129,7 +129,7 @@ impl Outward {
                 let gateway = Gateway::new(setup).map_err(std::io::Error::other)?;
                 Some(Arc::new(gateway) as Arc<dyn sloplet_egress::Intercept>)
             }
-            None => None,
+            _ => None,
         };
         let ask: Arc<dyn Ask> = Arc::new(record::Recorded::new(patron.ask.clone(), journal.clone()));
         let options = Options {
