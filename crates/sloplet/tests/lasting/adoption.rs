@@ -69,8 +69,8 @@ fn deadlines_are_kept_while_nobody_is_there() {
         engine.ask(json!({ "do": "deadline", "id": "living", "after_ms": 300 }));
         engine.ask(json!({ "do": "deadline", "id": "living" }));
         engine.ask(json!({ "do": "background", "id": "sleeping", "script": "while :; do date +%s%N > /tmp/t; done" }));
-        engine.ask(json!({ "do": "deadline", "id": "dying", "after_ms": 500 }));
-        engine.ask(json!({ "do": "deadline", "id": "sleeping", "after_ms": 500, "freeze": true }));
+        engine.ask(json!({ "do": "deadline", "id": "dying", "after_ms": 2000 }));
+        engine.ask(json!({ "do": "deadline", "id": "sleeping", "after_ms": 2000, "freeze": true }));
         engine.kill();
         until("the deadline is kept", || !is_alive(dying));
         thread::sleep(Duration::from_millis(300));

@@ -159,7 +159,7 @@ impl Group {
             (_, true) => ("freezer.state", "FROZEN", "freezer.state", "FROZEN"),
             (_, false) => ("freezer.state", "THAWED", "freezer.state", "THAWED"),
         };
-        for _ in 0..1000 {
+        for _ in 0..3000 {
             // Again and again: version 1 overlooks who went to wait for a vforked child just when it looked.
             fs::write(dir.join(file), order).during(step)?;
             if fs::read_to_string(dir.join(state)).during(step)?.contains(reached) {
@@ -168,7 +168,7 @@ impl Group {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let late = "some process did not stop within a second";
+        let late = "some process did not stop within seconds";
         Err(io::Error::new(io::ErrorKind::TimedOut, late)).during(step)
     }
 
@@ -182,21 +182,26 @@ impl Group {
         }
         let Some((_, all)) = self.dirs.first() else { return Ok(()) };
         let procs = |dir: &Path| fs::read_to_string(dir.join("cgroup.procs"));
-        // Each round moves all that were there; those forked meanwhile by moved ones are in the freezer already.
+        // Each round moves all that are there; those forked meanwhile by moved ones are in the freezer already. When nobody
+        // was left to be moved, nobody outside is left to fork, either.
         for _ in 0..100 {
+            // In this order: who is forked in between is not taken for one outside.
+            let everybody = procs(all)?;
             let inside = procs(&freezer)?;
             let inside: std::collections::HashSet<&str> = inside.lines().collect();
-            let everybody = procs(all)?;
-            let mut outside = everybody.lines().filter(|pid| !inside.contains(pid)).peekable();
-            if outside.peek().is_none() {
-                return Ok(());
-            }
-            for pid in outside {
+            let mut moved = false;
+            for pid in everybody.lines().filter(|pid| !inside.contains(pid)) {
                 match fs::write(freezer.join("cgroup.procs"), pid) {
                     // Gone in the meantime.
                     Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
-                    result => result?,
+                    result => {
+                        result?;
+                        moved = true;
+                    }
                 }
+            }
+            if !moved {
+                return Ok(());
             }
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "it forks faster than its processes can be gathered"))
