@@ -65,10 +65,12 @@ fn now() -> u64 {
 }
 
 fn span(seconds: u64) -> String {
+    // To the nearest: what was set to two hours a moment ago is not 119 minutes.
+    let nearest = |unit: u64| (seconds + unit / 2) / unit;
     match seconds {
         0..120 => format!("{seconds} seconds"),
-        120..7200 => format!("{} minutes", seconds / 60),
-        7200..172_800 => format!("{} hours", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
+        120..7170 => format!("{} minutes", nearest(60)),
+        7170..171_000 => format!("{} hours", nearest(3600)),
+        _ => format!("{} days", nearest(86_400)),
     }
 }
