@@ -20,8 +20,8 @@ pub const KEPT_TAIL: usize = 512 * 1024;
 
 /// An output grows a thread when it reaches this size.
 const INLINE: u64 = 1 << 20;
-/// How many chunks may wait for that thread.
-const QUEUE: usize = 64;
+/// How many chunks may wait for that thread: enough to keep it busy, and no more memory than that.
+const QUEUE: usize = 8;
 
 /// Hashes a stream, and keeps its first and last half megabyte.
 pub struct OutputDigest {
@@ -99,7 +99,7 @@ struct Worker {
 }
 
 impl OutputTap {
-    /// Takes the next piece, without copying it. Waits only while the hashing thread is 64 pieces behind, which is a
+    /// Takes the next piece, without copying it. Waits only while the hashing thread is 8 pieces behind, which is a
     /// matter of microseconds: it waits for nothing but the CPU.
     pub fn push(&mut self, chunk: Bytes) {
         if self.worker.is_none() && self.inline.bytes >= INLINE {
