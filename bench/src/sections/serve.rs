@@ -141,7 +141,7 @@ fn crowd(options: &Options, served: &Served, rows: &mut Vec<Quantity>) -> Result
 /// A gigabyte up and down.
 fn transfer(served: &Served, rows: &mut Vec<Quantity>) -> Result<()> {
     let mut http = served.connect()?;
-    let id = create_with(&mut http, &json!({"disk": "2GiB", "memory": "4GiB"}))?;
+    let id = create_with(&mut http, &json!({"disk": "3GiB", "memory": "6GiB"}))?;
     let path = format!("/v1/sandboxes/{id}/files?path=/home/user/big");
     let resting = process_memory::of(served.server.id())?.proportional;
     let (mut up, mut down, mut peak) = (Vec::new(), Vec::new(), resting);
