@@ -1,8 +1,9 @@
 //! Processes of the host.
 
-use rustix::process::{Pid, PidfdFlags, Resource, getpriority_process, getsid, pidfd_open, prlimit, test_kill_process};
+use rustix::process::{Pid, PidfdFlags, Resource, getpriority_process, pidfd_open, prlimit, test_kill_process};
 use rustix::thread::sched_getaffinity;
 use sloplet_policy::Feature;
+use sloplet_sys::attempt::{Call, attempt};
 
 use crate::part::{Miss, Parts, contains, head, nothing};
 use crate::probe::{Kind, Probe};
@@ -38,13 +39,14 @@ fn parts(_: &Settings, parts: &mut Parts) {
     });
     parts.optional("limits", |settings| {
         guarded(settings, |pid| {
-            let _ = prlimit(Some(pid), Resource::Nofile, rustix::process::getrlimit(Resource::Nofile))?;
-            Ok(())
+            prlimit(Some(pid), Resource::Nofile, rustix::process::getrlimit(Resource::Nofile)).map(drop)
         })
     });
     parts.add("priority", |settings| guarded(settings, |pid| getpriority_process(Some(pid)).map(drop)));
     parts.add("scheduler", |settings| guarded(settings, |pid| sched_getaffinity(Some(pid)).map(drop)));
-    parts.add("session", |settings| guarded(settings, |pid| getsid(Some(pid)).map(drop)));
+    parts.add("session", |settings| {
+        guarded(settings, |pid| attempt(Call::GetSession(pid.as_raw_nonzero().get())).map(drop))
+    });
     parts.add("pidfd", |settings| guarded(settings, |pid| pidfd_open(pid, PidfdFlags::empty()).map(drop)));
 }
 
@@ -57,7 +59,10 @@ fn is_host(settings: &Settings, number: i32) -> bool {
     head(format!("/proc/{number}/cmdline"), 65536).is_ok_and(|line| contains(&line, settings.marker.as_bytes()))
 }
 
-fn guarded(settings: &Settings, action: impl Fn(Pid) -> rustix::io::Result<()>) -> crate::part::Tried {
+fn guarded<E>(settings: &Settings, action: impl Fn(Pid) -> Result<(), E>) -> crate::part::Tried
+where
+    Miss: From<E>,
+{
     action(pid(settings)?)?;
     if settings.inside
         && head(format!("/proc/{}/cmdline", settings.host_process), 65536).is_ok()
