@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
 use sloplet_client::{Agent, ClientError};
-use sloplet_image::{Image, ImageConfig, ImageError, Lease, Store};
+use sloplet_image::{Image, ImageConfig, ImageError, Lease, Leases, Store};
 use sloplet_ledger::{Ledger, LedgerError};
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::radius::RadiusError;
@@ -27,6 +27,7 @@ pub struct Engine {
     places: Places,
     drivers: Vec<Box<dyn Driver>>,
     images: OnceLock<Store>,
+    leases: Leases,
     host: Mutex<Option<(Image, Instant)>>,
     ledger: Ledger,
     common: Common,
@@ -113,6 +114,7 @@ impl Engine {
             places,
             drivers,
             images: OnceLock::new(),
+            leases: Leases::default(),
             host: Mutex::default(),
             ledger,
             common: Common::default(),
@@ -185,7 +187,7 @@ impl Engine {
         let extras = patron.extras(&spec)?;
         let (driver, unenforced) = self.check(&mut spec, &extras)?;
         let image = self.resolve(&spec.image)?;
-        let (lease, id) = (image.lease()?, new_id());
+        let (lease, id) = (self.leases.take(&image)?, new_id());
         let machine = driver.create(wanted(&id, &spec, &image, &extras)).await?;
         self.greet(id, spec, image, lease, machine, unenforced, patron).await
     }
@@ -211,7 +213,7 @@ impl Engine {
             let (driver, unenforced) = self.check(&mut spec, &extras)?;
             // Not before the check: those folders are protected from everybody else.
             spec.mounts.extend(volumes);
-            let lease = image.lease()?;
+            let lease = self.leases.take(&image)?;
             let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras)).await?;
             self.greet(id, spec, image, lease, machine, unenforced, patron).await
         };
@@ -240,7 +242,7 @@ impl Engine {
     ) -> Result<Sandbox, EngineError> {
         let driver = self.driver(spec.isolation)?;
         let unenforced = driver.report().lacking(&driver.required()).into_iter().cloned().collect();
-        let lease = image.lease()?;
+        let lease = self.leases.take(&image)?;
         let Adopted { id, machine, age, .. } = adopted;
         let agent = Agent::connect_later(machine.connect().await?);
         let started = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);

@@ -1,14 +1,8 @@
 //! What a resolved image is: directories to mount and how to start programs in them.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-
-use crate::error::ImageError;
 
 /// An image ready to be mounted. It can be written down, for a sandbox that outlives its engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,34 +53,6 @@ pub struct ImageConfig {
     pub start: Option<String>,
     /// A shell command line that succeeds once that is ready.
     pub ready: Option<String>,
-}
-
-/// While it lives, `gc` leaves the image's layers alone, in this and in any other process.
-#[derive(Debug)]
-pub struct Lease {
-    _locks: Vec<OwnedFd>,
-}
-
-impl Image {
-    /// Keeps the layers from being removed as long as the lease lives. Costs one open and one flock per layer.
-    ///
-    /// For sandboxes that outlive their engine, their spawner holds the same locks.
-    pub fn lease(&self) -> Result<Lease, ImageError> {
-        let mut locks = Vec::with_capacity(self.layers.len());
-        for layer in &self.layers {
-            let gone = || ImageError::MissingLayer { name: self.name.clone(), layer: layer.display().to_string() };
-            let dir = File::open(layer).map_err(|_| gone())?;
-            rustix::fs::flock(&dir, FlockOperation::NonBlockingLockShared).map_err(|_| gone())?;
-            // A removal may have moved the directory away between the open and the lock.
-            let held = dir.metadata().map_err(|_| gone())?;
-            let there = std::fs::symlink_metadata(layer).map_err(|_| gone())?;
-            if (held.dev(), held.ino()) != (there.dev(), there.ino()) {
-                return Err(gone());
-            }
-            locks.push(dir.into());
-        }
-        Ok(Lease { _locks: locks })
-    }
 }
 
 /// What an import or a pull is doing, for a progress line.

@@ -8,7 +8,7 @@
 //! # fn main() -> Result<(), sloplet_image::ImageError> {
 //! let store = sloplet_image::Store::open(std::path::Path::new("/var/lib/sloplet"))?;
 //! let image = store.resolve("host")?;              // or a stored name, or ./rootfs.tar
-//! let lease = image.lease()?;                      // gc leaves its layers alone meanwhile
+//! let lease = sloplet_image::Leases::default().take(&image)?; // gc leaves its layers alone meanwhile
 //! # drop(lease); Ok(()) }
 //! ```
 //!
@@ -18,7 +18,7 @@
 //!   the images that sloplet builds itself.
 //! - `unpack`, with `tarstream`, `decompress`, `beneath`: the hardened way from a hostile archive to a directory.
 //! - `guard`: what is refused in the merged tree. `limits`: caps against bombs. `skeleton`: the lowest layer.
-//! - `snapshot`: what a sandbox has written, as an image.
+//! - `snapshot`: what a sandbox has written, as an image. `lease`: layers in use.
 //! - `host`, [`host_allowlist`]: the `host` image and what of the host it shows.
 //!
 //! # Limitations
@@ -47,6 +47,7 @@ mod image;
 mod import;
 mod interpreter;
 mod layer;
+mod lease;
 mod limits;
 mod merge;
 mod name;
@@ -65,7 +66,8 @@ mod xz;
 
 pub use distribution::build_image;
 pub use error::ImageError;
-pub use image::{HostBind, Image, ImageConfig, Lease, Progress, ProgressFn, silent};
+pub use image::{HostBind, Image, ImageConfig, Progress, ProgressFn, silent};
+pub use lease::{Lease, Leases};
 pub use limits::{LimitExceeded, Limits};
 pub use oci::Platform;
 pub use pull::{Credentials, PullOptions};

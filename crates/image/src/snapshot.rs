@@ -200,7 +200,7 @@ mod tests {
         let second = save(&store, &first, Some("second"), "b").unwrap();
         store.remove("first").unwrap();
         assert_eq!(store.resolve("second").unwrap(), second);
-        let lease = second.lease().unwrap();
+        let lease = crate::Leases::default().take(&second).unwrap();
         store.remove("second").unwrap();
         assert!(second.layers.iter().all(|layer| layer.exists()));
         drop(lease);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Tar, gzip, is_root, layout, run, snapshot, store};
-use sloplet_image::{Image, ImageError, Store, silent};
+use sloplet_image::{Image, ImageError, Leases, Store, silent};
 
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
@@ -189,15 +189,19 @@ fn a_failed_import_leaves_the_old_image() {
 fn layers_in_use_are_kept() {
     let (data, store) = store();
     let image = store.import(&Tar::new().file("x", "1").save(data.path()), Some("it"), &silent).unwrap();
-    let lease = image.lease().unwrap();
+    let leases = Leases::default();
+    let (first, second) = (leases.take(&image).unwrap(), leases.take(&image).unwrap());
     store.remove("it").unwrap();
     assert!(image.layers[0].exists(), "leased");
-    drop(lease);
+    drop(first);
+    store.gc().unwrap();
+    assert!(image.layers[0].exists(), "leased by another");
+    drop(second);
     let in_use: HashSet<_> = image.layers.iter().cloned().collect();
     assert_eq!(store.gc_keeping(&in_use).unwrap().layers, 0);
     assert!(image.layers[0].exists(), "said to be in use");
     assert_eq!(store.gc().unwrap().layers, 1);
-    assert!(image.lease().is_err(), "gone");
+    assert!(leases.take(&image).is_err(), "gone");
 }
 
 #[test]

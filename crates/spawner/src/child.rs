@@ -35,17 +35,24 @@ pub struct Child<'a> {
     pub user: Option<u32>,
     /// Whether the control group bounds processes.
     pub pids_by_cgroup: bool,
+    /// Whether it was forked in the [bare](crate::bare) mount namespace.
+    pub bare: bool,
+}
+
+/// What the build of the walls leaves to the agent.
+struct Built {
+    identity: Identity,
+    root: PathBuf,
+    oom_score: Option<File>,
 }
 
 impl Child<'_> {
     /// Builds the walls and serves, to the end of the process.
     pub fn become_agent(&self, supplies: OwnedFd, stream: OwnedFd, listener: Option<OwnedFd>) -> ! {
-        // Now, while it is still this process's own: its next users belong to another namespace.
-        let oom_score = File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok();
-        let keep = [Some(stream.as_fd()), listener.as_ref().map(AsFd::as_fd), oom_score.as_ref().map(AsFd::as_fd)];
+        let keep = [Some(stream.as_fd()), listener.as_ref().map(AsFd::as_fd)];
         let keep: Vec<i32> = keep.iter().flatten().map(AsRawFd::as_raw_fd).collect();
-        let code = match self.build(supplies, &keep) {
-            Ok((identity, root)) => {
+        let code = match self.build(supplies, keep) {
+            Ok(Built { identity, root, oom_score }) => {
                 let command_filter = (self.plan.wall.writes_to_host() && !self.plan.lacks("set-id-filter"))
                     .then(sloplet_seccomp::set_id::program);
                 let config = Config { stream, listener, identity, root, oom_score, command_filter };
@@ -59,11 +66,13 @@ impl Child<'_> {
         exit_now(code)
     }
 
-    fn build(&self, supplies: OwnedFd, keep_open: &[i32]) -> Result<(Identity, PathBuf), Problem> {
+    fn build(&self, supplies: OwnedFd, mut keep_open: Vec<i32>) -> Result<Built, Problem> {
         self.group.join().during("join the cgroup")?;
-        let Some((_, fds)) = receive::<u8>(&supplies).during("receive mounts")? else {
+        let Some((has_score, mut fds)) = receive::<bool>(&supplies).during("receive mounts")? else {
             exit_now(1) // the spawner gave up and has told why
         };
+        let oom_score = has_score.then(|| fds.pop()).flatten().map(File::from);
+        keep_open.extend(oom_score.as_ref().map(AsRawFd::as_raw_fd));
         let switch_users = *self.privilege != Privilege::SingleUser;
         let (identity, keep, profile, reach) = match &self.plan.wall {
             Wall::Container(plan) => {
@@ -71,7 +80,7 @@ impl Child<'_> {
                 // Where the spawner finds what is written inside. It reads that when it needs it.
                 let hand_out = |upper: OwnedFd| send(&supplies, &0u8, &[upper.as_fd()]).during("hand out the stage");
                 let hand_out = self.plan.lasting.then_some(&hand_out as container::HandOut<'_>);
-                container::enclose(plan, self.plan, materials, switch_users, hand_out)?;
+                container::enclose(plan, self.plan, materials, switch_users, self.bare, hand_out)?;
                 if !self.plan.lacks("cgroup-namespace") {
                     self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
                 }
@@ -92,12 +101,12 @@ impl Child<'_> {
             }
         };
         drop(supplies); // before it is closed behind its back
-        detach_from_parent(self.thread, keep_open)?;
+        detach_from_parent(self.thread, &keep_open)?;
         privileges::renounce(keep, profile, &reach, self.plan.wall.writes_to_host(), self.plan)?;
         // After the last change of credentials, which would clear it.
         set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")?;
         // A process tree's files have the same paths for the agent as for its commands: Landlock is the wall for both.
-        Ok((identity, PathBuf::from("/")))
+        Ok(Built { identity, root: PathBuf::from("/"), oom_score })
     }
 }
 

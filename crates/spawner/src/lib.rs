@@ -27,7 +27,8 @@
 //! Limitations: x86_64 and aarch64 Linux ≥ 5.12. The child's set-up is tested as a whole, by the sandboxes in the
 //! workspace's `tests/`; cgroup detection, owners and leases have unit tests here.
 
-pub mod build;
+pub mod bare;
+mod build;
 pub mod cgroup;
 pub mod child;
 pub mod container;

@@ -19,7 +19,7 @@ use crate::plan::Plan;
 const MAX_MESSAGE: usize = 204 * 1024;
 
 /// Most descriptors with one message: the kernel takes 253.
-const MAX_FDS: usize = 250;
+const MAX_FDS: usize = 251;
 
 /// First message to a spawner.
 #[derive(Debug, Clone, Encode, Decode)]

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags, mkdir, open};
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 use sloplet_sys::clone::{Namespaces, SingleThreaded};
 
+use crate::bare::Bare;
 use crate::container::root::{attach, new_filesystem};
 use crate::container::{devices, procfs};
 use crate::idmap;
@@ -28,6 +29,7 @@ pub struct Stage {
     home: Option<File>,
     entered: bool,
     templates: Option<PathBuf>,
+    bare: Option<Bare>,
 }
 
 impl Stage {
@@ -94,7 +96,20 @@ impl Stage {
         {
             self.entered = false;
             self.templates = None;
+            self.bare = None;
         }
+    }
+
+    /// Makes what costs time once and saves some with each sandbox. Without it, they are made in the usual way.
+    pub fn expect_many(&mut self, thread: &SingleThreaded, privilege: &Privilege) {
+        if self.bare.is_none() && *privilege == Privilege::Root {
+            self.bare = Bare::make(thread).ok();
+        }
+    }
+
+    /// Where children are forked, if there is such a place.
+    pub fn bare(&self) -> Option<&Bare> {
+        self.bare.as_ref()
     }
 
     /// The template of `/dev`.

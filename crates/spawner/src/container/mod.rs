@@ -27,12 +27,14 @@ pub use binds::Materials;
 /// Gets the folder that holds all that is written inside.
 pub type HandOut<'a> = &'a dyn Fn(OwnedFd) -> Result<(), Problem>;
 
-/// Builds the walls around this process. Nothing hostile runs yet; whatever fails ends the process.
+/// Builds the walls around this process, in a copy of the [bare](crate::bare) mount namespace or of the spawner's. Nothing
+/// hostile runs yet; whatever fails ends the process.
 pub fn enclose(
     plan: &Container,
     whole: &Plan,
     materials: Materials,
     switch_users: bool,
+    bare: bool,
     hand_out: Option<HandOut<'_>>,
 ) -> Result<(), Problem> {
     if switch_users {
@@ -51,7 +53,11 @@ pub fn enclose(
     procfs::attach(&root, materials.masks, whole)?;
     binds::attach_all(&root, plan, materials.system, materials.mounts)?;
     files::put(&root, &whole.files)?;
-    root::pivot(&root)?;
+    if bare {
+        root::cover(&root)?;
+    } else {
+        root::pivot(&root)?;
+    }
     chdir("/").during("enter the new root")?;
     if !whole.lacks("uts-namespace") {
         sethostname(plan.hostname.as_bytes()).during("set the host name")?;
@@ -77,4 +83,4 @@ pub fn limit_resources(bounds: &Bounds, plan: &Plan) -> Result<(), Problem> {
 }
 
 /// Where the child mounts its stage: a folder that exists everywhere and that everybody may enter.
-const STAGE: &str = "/tmp";
+pub(crate) const STAGE: &str = "/tmp";

@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, mkdir, mkdirat, open, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdir, mkdirat, open, openat2};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, move_mount, unmount,
 };
-use rustix::process::{chdir, fchdir, pivot_root};
+use rustix::process::{chdir, chroot, fchdir, pivot_root};
 
 use super::STAGE;
 use crate::plan::Container;
@@ -98,6 +98,14 @@ pub fn pivot(root: &OwnedFd) -> Result<(), Problem> {
     // With both arguments ".", the old root lies on top of the new one and can be detached by name.
     pivot_root(".", ".").during("change the root")?;
     unmount(".", UnmountFlags::DETACH).during("detach the host's root")
+}
+
+/// Makes the new root the root of this process where there is nothing to detach: it lies on top of an empty folder.
+pub fn cover(root: &OwnedFd) -> Result<(), Problem> {
+    let step = "cover the bare root";
+    fchdir(root).during(step)?;
+    move_mount(root, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(step)?;
+    chroot(".").during(step)
 }
 
 /// Makes the folders (or the empty file) that a mount needs inside the new root, and opens the place. Symlinks are

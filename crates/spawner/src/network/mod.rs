@@ -13,11 +13,15 @@ pub mod routes;
 pub mod rules;
 
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsFd;
 
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::mount::MountAttrFlags;
 use sloplet_sys::clone::{Namespaces, SingleThreaded};
 use sloplet_sys::loopback;
 
+use crate::container::root::new_filesystem;
 use crate::protocol::{During, Problem};
 pub use outlet::Outlet;
 
@@ -114,9 +118,21 @@ impl Network {
 fn make(thread: &SingleThreaded) -> Result<(), Problem> {
     thread.unshare(Namespaces::NET).during("make a network namespace")?;
     loopback::bring_up().during("bring up loopback")?;
-    // Nothing else is on this network: ports below 1024 protect nobody here, and servers inside want them.
-    let _ = fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+    open_low_ports();
     Ok(())
+}
+
+/// Nothing else is on this network: ports below 1024 protect nobody here, and servers inside want them.
+fn open_low_ports() {
+    const SETTING: &str = "sys/net/ipv4/ip_unprivileged_port_start";
+    // The host's `/proc` keeps an entry of this name for every network namespace there is, and looks through all of them
+    // each time. A new one, where that can be had, does not.
+    let _ = match new_filesystem("proc", &[], MountAttrFlags::empty()) {
+        Ok(proc) => openat(&proc, SETTING, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|setting| rustix::io::write(&setting, b"0").map(drop))
+            .map_err(io::Error::from),
+        Err(_) => fs::write(format!("/proc/{SETTING}"), "0"),
+    };
 }
 
 /// This process's network namespace.

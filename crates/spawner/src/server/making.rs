@@ -1,6 +1,7 @@
 //! From a plan to a sandbox.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -12,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sloplet_sys::clone::{Namespaces, Side};
 
 use super::{Server, from_now};
+use crate::bare::FORK;
 use crate::cgroup::{self, Group};
 use crate::child::Child;
 use crate::container::Materials;
@@ -46,6 +48,7 @@ impl Server {
     pub(super) fn prepare_next(&mut self) {
         if self.walls == Walls::Container {
             let _ = self.stage.set(&self.thread, &self.privilege, self.owner.run_dir());
+            self.stage.expect_many(&self.thread, &self.privilege);
             // The next one will be like the latest, as far as anybody knows.
             if self.egress_wanted {
                 let _ = self.stage.network.prepare_outlet(&self.thread);
@@ -134,6 +137,7 @@ impl Server {
             scratch,
             lease,
         };
+        self.tokens.insert(id.to_owned(), token);
         self.sandboxes.insert(token, sandbox);
         Ok((pid, token))
     }
@@ -175,16 +179,28 @@ impl Server {
         };
         if plan.lacks("network-namespace") {
             let parent = rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get());
-            let host = std::fs::File::open(format!("/proc/{parent}/ns/net")).during("find the host's network")?;
+            let host = File::open(format!("/proc/{parent}/ns/net")).during("find the host's network")?;
             self.thread.enter(host.as_fd()).during("enter the host's network")?;
         }
-        match self.thread.fork(namespaces, group.fork_into()).during("fork into new namespaces")? {
+        let bare = self.stage.bare().filter(|_| matches!(plan.wall, Wall::Container(_)));
+        let side = match bare {
+            Some(bare) => bare.fork(&self.thread, namespaces, group.fork_into())?,
+            None => self.thread.fork(namespaces, group.fork_into()).during(FORK)?,
+        };
+        match side {
             Side::Child => {
                 drop(ours);
                 let user = lease.map(process::user_of);
                 let pids_by_cgroup = self.cgroups.check(cgroup::Controller::Pids).is_ok();
-                let child =
-                    Child { thread: &self.thread, plan, privilege: &self.privilege, group, user, pids_by_cgroup };
+                let child = Child {
+                    thread: &self.thread,
+                    plan,
+                    privilege: &self.privilege,
+                    group,
+                    user,
+                    pids_by_cgroup,
+                    bare: bare.is_some(),
+                };
                 child.become_agent(theirs, stream, listener)
             }
             Side::Parent { pid, pidfd } => {
@@ -209,8 +225,11 @@ impl Server {
         disk: Option<&OwnedFd>,
         to: BorrowedFd<'_>,
     ) -> Result<(), Problem> {
+        // While that is still its own: its next users belong to another namespace, and it may see no `/proc` with itself in it.
+        let score = File::options().read(true).write(true).open(format!("/proc/{pid}/oom_score_adj")).ok();
         if let Wall::Process(_) = &plan.wall {
-            return send(to, &0u8, &[]).during("let the child go on");
+            let score: Vec<_> = score.iter().map(AsFd::as_fd).collect();
+            return send(to, &!score.is_empty(), &score).during("let the child go on");
         }
         let lines = match plan.lacks("own-ids") {
             true => vec![idmap::Line { inside: 0, outside: 0, count: 65_536 }],
@@ -221,7 +240,9 @@ impl Server {
         let templates = Templates { devices: &self.stage.devices(), masks: &self.stage.masks() };
         let materials =
             Materials::open(&self.thread, plan, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
-        send(to, &0u8, &materials.fds()).during("pass mounts to the child")
+        let mut fds = materials.fds();
+        fds.extend(score.iter().map(AsFd::as_fd));
+        send(to, &score.is_some(), &fds).during("pass mounts to the child")
     }
 }
 

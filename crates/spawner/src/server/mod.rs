@@ -91,6 +91,8 @@ struct Server {
     haste: Haste,
     events: OwnedFd,
     sandboxes: HashMap<u64, Sandbox>,
+    /// Their tokens, by id.
+    tokens: HashMap<String, u64>,
     /// Tokens of copying processes, with those of their sandboxes.
     copies: HashMap<u64, u64>,
     layers: HeldLayers,
@@ -151,6 +153,7 @@ impl Server {
             haste,
             events,
             sandboxes: HashMap::new(),
+            tokens: HashMap::new(),
             copies: HashMap::new(),
             layers: HeldLayers::default(),
             next_token: FIRST,
@@ -216,7 +219,6 @@ impl Server {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return 1,
             }
-            self.keep_deadlines();
             for event in ready.drain(..) {
                 match event.data.u64() {
                     ENGINE => self.attend(event.flags),
@@ -234,6 +236,7 @@ impl Server {
                     }
                 }
             }
+            self.keep_deadlines();
         }
         0
     }
@@ -374,7 +377,7 @@ impl Server {
     }
 
     fn find(&mut self, id: &str) -> Result<&mut Sandbox, Problem> {
-        let found = self.sandboxes.values_mut().find(|sandbox| sandbox.id == id);
+        let found = self.tokens.get(id).and_then(|token| self.sandboxes.get_mut(token));
         found.ok_or_else(|| Problem::plain("find the sandbox", "it is gone"))
     }
 
@@ -399,6 +402,7 @@ impl Server {
         let Some(mut sandbox) = self.sandboxes.remove(&token) else {
             return;
         };
+        self.tokens.remove(&sandbox.id);
         let _ = epoll::delete(&self.events, &sandbox.pidfd);
         kill_and_wait(&sandbox.pidfd);
         if let Some(copying) = sandbox.copying.take() {
