@@ -360,6 +360,8 @@ impl Engine {
 
     /// Ends helper processes and waits for them.
     pub fn shut_down(&self) {
+        // Meanwhile, so that nobody waits for it afterwards.
+        self.ledger.flush_soon();
         self.drivers.iter().for_each(|driver| driver.shut_down());
     }
 

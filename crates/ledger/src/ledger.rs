@@ -112,6 +112,14 @@ impl Ledger {
         self.ask(Message::Flush)
     }
 
+    /// Begins to do what [`flush`](Self::flush) does, for whoever is about to end.
+    pub fn flush_soon(&self) {
+        if self.inner.running.get().is_some() {
+            let (done, _) = mpsc::sync_channel(1);
+            let _ = self.send(Message::Flush(done));
+        }
+    }
+
     /// Waits until everything recorded so far is in the file.
     pub fn drain(&self) -> Result<(), LedgerError> {
         self.ask(Message::Drain)

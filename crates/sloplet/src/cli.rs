@@ -23,6 +23,14 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
+    /// What all commands have.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub struct Common {
     /// Keep images here instead of the usual place.
     #[arg(long, global = true, value_name = "FOLDER", env = "SLOPLET_DATA", hide_env_values = true)]
     pub data: Option<PathBuf>,
@@ -30,6 +38,33 @@ pub struct Cli {
     /// Do not start a server in the background if none runs.
     #[arg(long, global = true)]
     pub no_autostart: bool,
+}
+
+impl Cli {
+    /// What was typed. Building the parser of all commands takes longer than anything else here, so the one that is meant to
+    /// be quick is tried alone first; whatever is to be said about mistakes or help is said by the whole one.
+    pub fn read() -> Result<Self, clap::Error> {
+        if std::env::args_os().nth(1).is_some_and(|word| word == "run")
+            && let Ok(RunAlone { command: RunCommand::Run(options), common }) = RunAlone::try_parse()
+        {
+            return Ok(Self { command: Command::Run(options), common });
+        }
+        Self::try_parse()
+    }
+}
+
+/// [`Cli`] with one command.
+#[derive(Debug, Parser)]
+struct RunAlone {
+    #[command(subcommand)]
+    command: RunCommand,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunCommand {
+    Run(Box<Run>),
 }
 
 const EXAMPLES: &str = "\

@@ -30,7 +30,6 @@ mod trail;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
 use sloplet_spawner::remover;
@@ -76,7 +75,7 @@ fn main() -> ExitCode {
         };
         Forked::fork(haste).ok()
     });
-    let arguments = match cli::Cli::try_parse() {
+    let arguments = match cli::Cli::read() {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();

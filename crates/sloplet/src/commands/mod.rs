@@ -39,7 +39,7 @@ use crate::setup;
 
 /// Carries out a command and returns the exit status.
 pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
-    let data = arguments.data;
+    let data = arguments.common.data;
     match arguments.command {
         Command::Run(options) => run::run(data, forked, *options),
         Command::Serve(options) => serve::run(data, *options),
@@ -53,7 +53,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Audit(options) => audit::run(data, options),
         Command::Cost(options) => cost::run(data, options),
         command => {
-            let search = Search { data, autostart: !arguments.no_autostart };
+            let search = Search { data, autostart: !arguments.common.no_autostart };
             let runtime = setup::runtime()?;
             let code = runtime.block_on(async { with_server(Server::find(&search).await?, command).await });
             // A thread may still wait for our input.

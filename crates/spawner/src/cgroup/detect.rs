@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -68,10 +68,17 @@ pub enum Cgroups {
     None(Unavailable),
 }
 
+/// A file that the kernel writes while it is read: in few large pieces, as it starts anew for each.
+fn read_table(path: &str) -> io::Result<String> {
+    let mut text = String::with_capacity(64 << 10);
+    fs::File::open(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 impl Cgroups {
     /// Looks at this process's own place in the tree(s).
     pub fn detect() -> Self {
-        match (fs::read_to_string("/proc/self/mountinfo"), fs::read_to_string("/proc/self/cgroup")) {
+        match (read_table("/proc/self/mountinfo"), read_table("/proc/self/cgroup")) {
             (Ok(mounts), Ok(own)) => Self::from_tables(&mounts, &own),
             (Err(error), _) | (_, Err(error)) => {
                 Self::None(Unavailable { reason: format!("cannot read /proc/self: {error}"), remedy: None })
