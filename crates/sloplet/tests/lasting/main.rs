@@ -8,4 +8,5 @@ mod adoption;
 mod common;
 mod engine;
 mod outlets;
+mod roots;
 mod snapshots;
