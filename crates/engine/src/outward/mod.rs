@@ -16,7 +16,7 @@ use sloplet_egress::{Ask, Counters, Egress, Nobody, Options, Sockets};
 use sloplet_gateway::account::{Account, Reached};
 use sloplet_gateway::{Accounts, Gateway, Prices, Setup};
 use sloplet_policy::budget::Budget;
-use sloplet_policy::{Network, Rule, Spec};
+use sloplet_policy::{HeaderRule, Network, Rule, Spec};
 
 use crate::driver::{Extras, Outlets, PutFile};
 use crate::journal::Journal;
@@ -97,6 +97,8 @@ impl Common {
 /// The way out of one sandbox. Dropping it closes it.
 pub struct Outward {
     egress: Egress,
+    /// Where its requests are read and changed, if some are.
+    gateway: Option<Gateway>,
     /// What its rules say beyond the network's: the hosts of its secrets.
     spec: std::sync::Mutex<Spec>,
     /// What it may not reach whatever its rules say.
@@ -120,27 +122,27 @@ impl Outward {
                 let setup = Setup {
                     authority: authority.clone(),
                     secrets: patron.private.secrets().to_vec(),
+                    headers: spec.headers.clone(),
                     account: account.clone(),
                     prices,
                     roots: roots(),
                     llm_hosts: Vec::new(),
                     events: record::of_gateway(journal.clone(), spec.budget.group.clone(), patron.at_cap.clone()),
                 };
-                let gateway = Gateway::new(setup).map_err(std::io::Error::other)?;
-                Some(Arc::new(gateway) as Arc<dyn sloplet_egress::Intercept>)
+                Some(Gateway::new(setup).map_err(std::io::Error::other)?)
             }
             _ => None,
         };
         let ask: Arc<dyn Ask> = Arc::new(record::Recorded::new(patron.ask.clone(), journal.clone()));
         let options = Options {
             events: record::of_egress(journal.clone()),
-            intercept: gateway,
+            intercept: gateway.clone().map(|gateway| Arc::new(gateway) as Arc<dyn sloplet_egress::Intercept>),
             ask,
             ask_timeout: patron.ask_timeout,
             ..Options::default()
         };
         let egress = Egress::start(Arc::new(sockets), without(spec.reach(), &denied), options);
-        Ok(Self { egress, spec: std::sync::Mutex::new(spec.clone()), denied })
+        Ok(Self { egress, gateway, spec: std::sync::Mutex::new(spec.clone()), denied })
     }
 
     /// Replaces the network rules; the hosts of its secrets stay reachable.
@@ -148,6 +150,18 @@ impl Outward {
         let mut spec = self.spec.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         spec.network = network;
         self.egress.set_network(without(spec.reach(), &self.denied));
+    }
+
+    /// Whether headers can be set on its requests: only where its programs trust the gateway from the start.
+    pub fn can_set_headers(&self) -> bool {
+        self.gateway.is_some()
+    }
+
+    /// Replaces the headers that are set on its requests.
+    pub fn set_headers(&self, headers: Vec<HeaderRule>) {
+        if let Some(gateway) = &self.gateway {
+            gateway.set_headers(headers);
+        }
     }
 
     /// Replaces the budget's bounds on bytes; money is the account's.
