@@ -16,7 +16,7 @@ use sloplet_egress::{Ask, Counters, Egress, Nobody, Options, Sockets};
 use sloplet_gateway::account::{Account, Reached};
 use sloplet_gateway::{Accounts, Gateway, Prices, Setup};
 use sloplet_policy::budget::Budget;
-use sloplet_policy::{HeaderRule, Network, Rule, Spec};
+use sloplet_policy::{HeaderRule, Isolation, Network, Rule, Spec};
 
 use crate::driver::{Extras, Outlets, PutFile};
 use crate::journal::Journal;
@@ -64,8 +64,13 @@ impl Patron {
 
 impl Patron {
     /// What a sandbox of this one gets besides what its description says.
-    pub(crate) fn extras(&self, spec: &Spec) -> Result<Extras, PrivateError> {
-        let files = self.private.files()?.into_iter().chain(self.files.iter().cloned()).collect();
+    pub(crate) fn extras(&self, id: &str, spec: &Spec) -> Result<Extras, PrivateError> {
+        let mut files = self.private.files()?;
+        files.extend_from_slice(&self.files);
+        // The root of a mere process is the host's, with the host's id in it.
+        if spec.isolation != Isolation::Process {
+            files.push(PutFile::machine_id(id));
+        }
         Ok(Extras { egress: self.outlets || spec.reaches_out(), files })
     }
 }
