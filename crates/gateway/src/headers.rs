@@ -130,18 +130,18 @@ mod tests {
             headers: [(name.to_owned(), value.to_owned())].into(),
         };
         let rules = [
-            rule("*.example", "X-Token", "first"),
-            rule("h.example", "x-token", "last"),
+            rule("*.own.example", "X-Token", "first"),
+            rule("h.own.example", "x-token", "last"),
             rule("other.example", "x-other", "1"),
-            rule("h.example:8443", "x-port", "1"),
+            rule("h.own.example:8443", "x-port", "1"),
         ];
         let mut headers = HeaderMap::new();
         headers.append("x-token", HeaderValue::from_static("own"));
         headers.append("x-token", HeaderValue::from_static("another"));
-        assert_eq!(set_headers(&mut headers, &rules, "h.example", 443), Ok(()));
+        assert_eq!(set_headers(&mut headers, &rules, "h.own.example", 443), Ok(()));
         assert_eq!(headers.get_all("x-token").iter().collect::<Vec<_>>(), ["last"]);
         assert!(headers.len() == 1 && headers["x-token"].is_sensitive());
-        assert_eq!(set_headers(&mut headers, &[rule("h.example", "x", "a\nb")], "h.example", 80), Err("x"));
+        assert_eq!(set_headers(&mut headers, &[rule("h.own.example", "x", "a\nb")], "h.own.example", 80), Err("x"));
     }
 
     #[test]
