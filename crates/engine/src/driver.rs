@@ -8,6 +8,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use sloplet_image::Image;
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -138,6 +139,14 @@ impl PutFile {
     /// A file that everybody inside may read.
     pub fn new(path: &str, when: When, content: impl Into<Vec<u8>>) -> Self {
         Self { places: vec![(path.to_owned(), when)], content: content.into(), after: Vec::new(), mode: 0o644 }
+    }
+
+    /// The id by which programs tell machines apart, where the image has one (or, as images for many machines do, an empty
+    /// file for it): that of a sandbox for as long as it lives, and not that of its forks.
+    pub fn machine_id(sandbox: &str) -> Self {
+        let digest = Sha256::digest(format!("machine-id of {sandbox}"));
+        let id: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Self { mode: 0o444, ..Self::new("/etc/machine-id", When::Present, format!("{id}\n")) }
     }
 
     /// The image's bundle of certificates with more of them (PEM), where distributions and OpenSSL look for it.

@@ -184,10 +184,11 @@ impl Engine {
 
     /// The same, with its way out still shut: see [`Self::settle`].
     pub async fn make(&self, mut spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
-        let extras = patron.extras(&spec)?;
+        let id = new_id();
+        let extras = patron.extras(&id, &spec)?;
         let (driver, unenforced) = self.check(&mut spec, &extras)?;
         let image = self.resolve(&spec.image)?;
-        let (lease, id) = (self.leases.take(&image)?, new_id());
+        let lease = self.leases.take(&image)?;
         let machine = driver.create(wanted(&id, &spec, &image, &extras)).await?;
         self.greet(id, spec, image, lease, machine, unenforced, patron).await
     }
@@ -209,7 +210,7 @@ impl Engine {
         let span =
             tracing::debug_span!("create", sandbox.id = id, sandbox.image = image.name, error = tracing::field::Empty);
         let making = async {
-            let extras = patron.extras(&spec)?;
+            let extras = patron.extras(&id, &spec)?;
             let (driver, unenforced) = self.check(&mut spec, &extras)?;
             // Not before the check: those folders are protected from everybody else.
             spec.mounts.extend(volumes);

@@ -67,6 +67,7 @@ fn gateway(config: &Config) -> Result<(Gateway, Vec<(String, String)>), Failure>
     let gateway = Gateway::new(Setup {
         authority: Arc::new(authority),
         secrets,
+        headers: Vec::new(),
         account: Accounts::new(None).open("sandbox", config.budget.clone()),
         prices: Arc::new(prices),
         roots: Arc::new(roots),

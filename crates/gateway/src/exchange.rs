@@ -18,7 +18,7 @@ use crate::body::{Body, HoldError, Redacted, full, hold};
 use crate::denied::Denied;
 use crate::event::Event;
 use crate::gateway::Shared;
-use crate::headers::{is_for, strip_hop, upgrade};
+use crate::headers::{is_for, set_headers, strip_hop, upgrade};
 use crate::llm::{Refused, Shape};
 use crate::meter::{Meter, Metered};
 use crate::unasked::WithoutUsage;
@@ -96,6 +96,10 @@ impl Exchange {
             None => (None, body.map_err(Into::into).boxed_unsync()),
         };
         vault.headers(&mut parts.headers).map_err(|error| Denied::put(&error))?;
+        set_headers(&mut parts.headers, &config.headers, name, *port).map_err(|header| {
+            let message = format!("sloplet: the header '{header}', which is set on requests to {name}, cannot be sent");
+            Denied::new(StatusCode::BAD_GATEWAY, message)
+        })?;
         let address = vault.query(&address).map_err(|error| Denied::put(&error))?.unwrap_or(address);
         let used = vault.seen.iter().any(|seen| seen.used);
         self.tell_seen(&vault);

@@ -9,6 +9,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::RootCertStore;
 use sloplet_egress::intercept::{Dial, Intercept, Pending, Stream, Target};
+use sloplet_policy::HeaderRule;
 use sloplet_policy::secret::HostPattern;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -47,6 +48,8 @@ pub struct Setup {
     pub authority: Arc<Authority>,
     /// The sandbox's secrets.
     pub secrets: Vec<Secret>,
+    /// Headers that are set on its requests.
+    pub headers: Vec<HeaderRule>,
     /// What calls are paid from.
     pub account: Account,
     /// What they cost.
@@ -76,6 +79,7 @@ pub(crate) struct Shared {
 #[derive(Clone)]
 pub(crate) struct Config {
     pub secrets: Arc<Vec<Secret>>,
+    pub headers: Arc<Vec<HeaderRule>>,
     pub account: Account,
     pub prices: Arc<Prices>,
     llm_hosts: Arc<Vec<LlmHost>>,
@@ -162,6 +166,7 @@ impl Gateway {
     pub fn new(setup: Setup) -> Result<Self, rustls::Error> {
         let config = Config {
             secrets: Arc::new(setup.secrets),
+            headers: Arc::new(setup.headers),
             account: setup.account,
             prices: setup.prices,
             llm_hosts: Arc::new(setup.llm_hosts),
@@ -178,6 +183,11 @@ impl Gateway {
     /// Changes the secrets. Requests under way end as they began.
     pub fn set_secrets(&self, secrets: Vec<Secret>) {
         self.change(|config| config.secrets = Arc::new(secrets));
+    }
+
+    /// Changes the headers that are set. Requests under way end as they began.
+    pub fn set_headers(&self, headers: Vec<HeaderRule>) {
+        self.change(|config| config.headers = Arc::new(headers));
     }
 
     /// Changes the prices.
@@ -211,6 +221,7 @@ impl Intercept for Gateway {
     fn wants(&self, name: &str, port: u16) -> bool {
         let config = self.0.config();
         config.secrets.iter().any(|secret| secret.rule.is_for(name, port))
+            || config.headers.iter().any(|rule| rule.is_for(name, port))
             || (config.account.budget().counts_calls() && config.shape(name, port).is_some())
     }
 

@@ -4,6 +4,7 @@ use hyper::header::{
     CONNECTION, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::{Request, Version};
+use sloplet_policy::HeaderRule;
 
 /// Headers that are for one hop only, beside those that `Connection` names.
 const HOP: [HeaderName; 8] = [
@@ -35,6 +36,26 @@ pub(crate) fn strip_hop(headers: &mut HeaderMap) {
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
+}
+
+/// Sets the headers that rules have for a host, in place of what was said; of two values the later one. An error is the name of one
+/// that cannot be sent.
+pub(crate) fn set_headers<'a>(
+    headers: &mut HeaderMap,
+    rules: &'a [HeaderRule],
+    host: &str,
+    port: u16,
+) -> Result<(), &'a str> {
+    let mine = rules.iter().filter(|rule| rule.is_for(host, port));
+    for (name, value) in mine.flat_map(|rule| &rule.headers) {
+        let (Ok(header), Ok(mut value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value.as_bytes()))
+        else {
+            return Err(name);
+        };
+        value.set_sensitive(true);
+        headers.insert(header, value);
+    }
+    Ok(())
 }
 
 /// The protocol that a request wants to change to.
@@ -100,6 +121,27 @@ mod tests {
         strip_hop(&mut headers);
         assert_eq!(headers.len(), 2);
         assert!(headers.contains_key("x-stays") && headers.contains_key("te"));
+    }
+
+    #[test]
+    fn headers_are_set_in_place_of_what_was_said() {
+        let rule = |host: &str, name: &str, value: &str| HeaderRule {
+            host: host.parse().unwrap(),
+            headers: [(name.to_owned(), value.to_owned())].into(),
+        };
+        let rules = [
+            rule("*.own.example", "X-Token", "first"),
+            rule("h.own.example", "x-token", "last"),
+            rule("other.example", "x-other", "1"),
+            rule("h.own.example:8443", "x-port", "1"),
+        ];
+        let mut headers = HeaderMap::new();
+        headers.append("x-token", HeaderValue::from_static("own"));
+        headers.append("x-token", HeaderValue::from_static("another"));
+        assert_eq!(set_headers(&mut headers, &rules, "h.own.example", 443), Ok(()));
+        assert_eq!(headers.get_all("x-token").iter().collect::<Vec<_>>(), ["last"]);
+        assert!(headers.len() == 1 && headers["x-token"].is_sensitive());
+        assert_eq!(set_headers(&mut headers, &[rule("h.own.example", "x", "a\nb")], "h.own.example", 80), Err("x"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`limits`]: what bounds it.
 //! - [`units`]: sizes, durations, processor shares, as people write them.
 //! - [`addresses`]: addresses between a sandbox and the host's egress.
+//! - [`headers`]: headers that are set on its requests on the way out.
 //! - [`mod@file`]: one file that describes a sandbox, `sloplet.toml`.
 //! - [`bind`]: host folders shown inside.
 //! - [`network`]: what it may reach, and which addresses nobody may.
@@ -19,6 +20,7 @@ pub mod addresses;
 pub mod bind;
 pub mod budget;
 pub mod file;
+pub mod headers;
 pub mod limits;
 pub mod network;
 pub mod protect;
@@ -31,6 +33,7 @@ pub mod weakness;
 
 pub use bind::Bind;
 pub use budget::Budget;
+pub use headers::HeaderRule;
 pub use limits::Limits;
 pub use network::{Network, Rule};
 pub use radius::Radius;

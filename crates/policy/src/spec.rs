@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bind::{Bind, BindError};
 use crate::budget::{Budget, BudgetError};
+use crate::headers::{HeaderError, HeaderRule};
 use crate::limits::{LimitError, Limits};
 use crate::network::{Network, NetworkError};
 use crate::secret::{SecretError, SecretRule};
@@ -84,6 +85,9 @@ pub struct Spec {
     pub network: Network,
     /// Secrets that are put into its requests on the way out, and never enter it.
     pub secrets: Vec<SecretRule>,
+    /// Headers that are set on its requests on the way out. In no list of what it may reach: values may be secrets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<HeaderRule>,
     /// What it may use up.
     pub budget: Budget,
     /// A protection that a test takes away; part of no file and no request.
@@ -105,6 +109,7 @@ impl Default for Spec {
             best_effort: false,
             network: Network::default(),
             secrets: Vec::new(),
+            headers: Vec::new(),
             budget: Budget::default(),
             weaken: None,
         }
@@ -135,6 +140,9 @@ pub enum SpecError {
     /// A secret is off.
     #[error(transparent)]
     Secret(#[from] SecretError),
+    /// A header is off.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
     /// Two secrets of one name, or a variable of the same name.
     #[error("'{0}' is given twice: as a secret and as another secret or a variable")]
     SecretTwice(String),
@@ -150,6 +158,11 @@ impl Spec {
     /// Whether it needs a way out at all. Without one, there is nothing that could be reached.
     pub fn reaches_out(&self) -> bool {
         !self.network.is_nothing() || !self.secrets.is_empty()
+    }
+
+    /// Whether the host reads and changes some of its requests, so that its programs must trust the host's word for others'.
+    pub fn is_read_along(&self) -> bool {
+        !self.secrets.is_empty() || !self.headers.is_empty() || self.budget.counts_calls()
     }
 
     /// What it may reach: what the network rules say, and the hosts that its secrets are for.
@@ -189,6 +202,7 @@ impl Spec {
         }
         self.network.check()?;
         self.budget.check()?;
+        HeaderRule::check_all(&self.headers)?;
         let names = self.env.iter().filter_map(|variable| variable.split_once('=')).map(|(name, _)| name);
         let mut names: std::collections::HashSet<&str> = names.collect();
         for secret in &self.secrets {

@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 use crate::app::App;
 use crate::auth::{self, OwnUser, same_secret};
 use crate::error::ApiError;
-use crate::{e2b, metrics, preview, record, v1};
+use crate::{browser, e2b, metrics, preview, record, v1};
 
 /// The port on which a sandbox seems to offer processes and files.
 pub const ENVD_PORT: u16 = 49983;
@@ -75,14 +75,22 @@ impl Gate {
             http.response.status_code = tracing::field::Empty,
             sandbox.id = tracing::field::Empty,
         );
+        let whose = whose(&self.app, &request);
+        let page = browser::is_page(request.headers()) && whose.may_be_asked_by_pages(&path);
         let sending = async {
-            match whose(&self.app, &request) {
-                Whose::Control => self.control.clone().oneshot(request).await.into_response(),
-                Whose::Sandbox { id, port } => {
+            let question = if page { browser::asked(&request) } else { None };
+            let mut response = match (question, whose) {
+                (Some(answer), _) => answer,
+                (None, Whose::Control) => self.control.clone().oneshot(request).await.into_response(),
+                (None, Whose::Sandbox { id, port }) => {
                     tracing::Span::current().record("sandbox.id", &id);
                     self.for_sandbox(id, port, request).await
                 }
+            };
+            if page {
+                browser::show(&mut response);
             }
+            response
         };
         let response = sending.instrument(span.clone()).await;
         span.record("http.response.status_code", response.status().as_u16());
@@ -123,6 +131,16 @@ impl Gate {
 enum Whose {
     Control,
     Sandbox { id: String, port: u16 },
+}
+
+impl Whose {
+    /// Whether web pages of other origins may ask this, with a key or a token.
+    fn may_be_asked_by_pages(&self, path: &str) -> bool {
+        match self {
+            Self::Control => browser::may_use_path(path),
+            Self::Sandbox { port, .. } => browser::may_use_port(*port),
+        }
+    }
 }
 
 fn whose(app: &App, request: &Request<Body>) -> Whose {

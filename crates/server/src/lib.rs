@@ -4,6 +4,7 @@
 //! - [`e2b`]: the API that E2B's SDKs speak: `control` (sandboxes, templates, volumes) and `envd` (processes and files of
 //!   one sandbox).
 //! - [`v1`]: our own API, described by an OpenAPI document.
+//! - [`browser`]: web pages as clients of E2B's API.
 //! - [`preview`]: HTTP to a port inside a sandbox.
 //! - [`record`]: what of it is written down; [`retention`]: for how long.
 //! - [`traces`]: spans for OpenTelemetry. [`metrics`]: counters for Prometheus.
@@ -14,6 +15,7 @@
 
 pub mod app;
 pub mod auth;
+pub mod browser;
 pub mod e2b;
 pub mod error;
 pub mod gate;

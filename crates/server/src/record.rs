@@ -26,7 +26,7 @@ use crate::auth::Access;
 pub const TOKEN: &str = "token";
 
 /// The port on which a sandbox of the image `code-interpreter` takes code.
-const INTERPRETER: u16 = 49999;
+pub const INTERPRETER: u16 = 49999;
 
 /// Bytes of a request to the interpreter that are looked at. Of a larger one only size and digest are written down.
 const CELL: usize = 1024 * 1024;

@@ -57,6 +57,7 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
         best_effort: machine.best_effort || base.best_effort.unwrap_or(false),
         network: network(file, &machine.reach),
         secrets: secrets(file, &machine.reach)?,
+        headers: Vec::new(),
         budget: budget(file, &machine.reach),
         weaken: None,
     })

@@ -15,10 +15,19 @@ use crate::journal::Journal;
 use sloplet_egress::Counters;
 use sloplet_ledger::Event;
 use sloplet_ledger::event::{PolicyChanged, SandboxChanged, SandboxGone};
-use sloplet_policy::{Budget, Network};
+use sloplet_policy::{Budget, HeaderRule, Network};
 
 /// How much later than the registry the spawner ends a sandbox: it is for when there is no server.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// What clients of another API say besides the network rules that theirs become.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// The rules, in their own words.
+    pub rules: serde_json::Value,
+    /// Headers that are set on its requests.
+    pub headers: Vec<HeaderRule>,
+}
 
 impl Sandboxes {
     /// Sets how long it lives from now on; `None`: until it is destroyed.
@@ -134,13 +143,13 @@ impl Sandboxes {
         }
     }
 
-    /// Replaces its network rules; `said` is how the client put them. They hold at once, for connections that stand, too.
+    /// Replaces its network rules; `said` is how a client of another API put them. They hold at once, for connections that stand, too.
     pub async fn set_network(
         &self,
         owner: &str,
         id: &str,
         network: Network,
-        said: Option<serde_json::Value>,
+        said: Option<Said>,
     ) -> Result<Record, LifeError> {
         network.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
         self.0.engine.radius().check_network(&network).map_err(EngineError::from)?;
@@ -152,15 +161,34 @@ impl Sandboxes {
             let message = "this sandbox was made without a way out: see 'sloplet doctor', and make it anew";
             return Err(LifeError::Conflict(message.into()));
         }
-        let before = slot.record().request.spec.network;
+        let headers = said.as_ref().map(|said| said.headers.clone());
+        if let Some(headers) = &headers {
+            HeaderRule::check_all(headers).map_err(|error| LifeError::Invalid(error.to_string()))?;
+            let trusted = match outward {
+                Some(outward) => outward.can_set_headers(),
+                None => !self.secrets_of(&slot.record())?.is_empty(),
+            };
+            if !headers.is_empty() && !trusted {
+                let message = "headers cannot be set on its requests: programs inside trust no gateway; make it anew with \
+                               a rule that sets one";
+                return Err(LifeError::Conflict(message.into()));
+            }
+        }
+        let before = slot.record().request.spec;
         let record = slot.update(&self.0.records, |record| {
             record.request.spec.network = network.clone();
-            if said.is_some() {
-                record.request.network = said;
+            if let Some(said) = said {
+                record.request.network = Some(said.rules);
+                record.request.spec.headers = said.headers;
             }
         })?;
         if let Some(outward) = outward {
             outward.set_network(network.clone());
+            outward.set_headers(record.request.spec.headers.clone());
+        }
+        let (before, before_headers) = (before.network, before.headers);
+        if before_headers != record.request.spec.headers {
+            self.note_policy(&record, "headers", &before_headers, &record.request.spec.headers);
         }
         self.note_policy(&record, "network", &before, &network);
         Ok(record)

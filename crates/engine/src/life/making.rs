@@ -48,8 +48,7 @@ impl Sandboxes {
         // Before a machine made ahead is taken, which was checked without them.
         self.0.engine.radius().check_env(&request.spec.env).map_err(EngineError::from)?;
         // A machine that was made ahead trusts nobody's authority.
-        let plain = request.spec.secrets.is_empty() && !request.spec.budget.counts_calls();
-        let mut warm = match request.volumes.is_empty() && plain {
+        let mut warm = match request.volumes.is_empty() && !request.spec.is_read_along() {
             true => self.0.warm.take(&self.0.engine, &request.spec),
             false => None,
         };

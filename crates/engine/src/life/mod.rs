@@ -23,6 +23,7 @@ pub mod snapshot;
 pub mod volume;
 pub mod warm;
 
+pub use changes::Said;
 pub use clock::now_ms;
 pub use error::LifeError;
 pub use history::Sample;

@@ -33,6 +33,7 @@ pub(super) struct Inner {
     pub(super) volumes: Volumes,
     pub(super) secrets: Collection<Secrets>,
     pub(super) spent: Collection<Spent>,
+    pub(super) histories: Collection<history::Written>,
     pub(super) approvals: Approvals,
     pub(super) warm: Arc<Warm>,
     pub(super) slots: Mutex<HashMap<String, Arc<Slot>>>,
@@ -102,6 +103,7 @@ impl Sandboxes {
             volumes: Volumes::open(store, data)?,
             secrets: store.collection(),
             spent: store.collection(),
+            histories: store.collection(),
             approvals: Approvals::default(),
             warm: Warm::keep(&engine, warm),
             engine,
@@ -114,6 +116,9 @@ impl Sandboxes {
         sandboxes.find_again(adoption).await?;
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
+        // Nobody waits for these.
+        let restored = sandboxes.clone();
+        tokio::task::spawn_blocking(move || restored.restore_histories());
         Ok(sandboxes)
     }
 
@@ -253,6 +258,7 @@ impl Sandboxes {
     pub(super) fn forget(&self, id: &str) -> Result<(), LifeError> {
         self.slots().remove(id);
         self.0.records.remove(id)?;
+        self.0.histories.remove(id)?;
         self.forget_secrets(id)
     }
 

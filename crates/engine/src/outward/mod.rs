@@ -16,7 +16,7 @@ use sloplet_egress::{Ask, Counters, Egress, Nobody, Options, Sockets};
 use sloplet_gateway::account::{Account, Reached};
 use sloplet_gateway::{Accounts, Gateway, Prices, Setup};
 use sloplet_policy::budget::Budget;
-use sloplet_policy::{Network, Rule, Spec};
+use sloplet_policy::{HeaderRule, Isolation, Network, Rule, Spec};
 
 use crate::driver::{Extras, Outlets, PutFile};
 use crate::journal::Journal;
@@ -64,8 +64,13 @@ impl Patron {
 
 impl Patron {
     /// What a sandbox of this one gets besides what its description says.
-    pub(crate) fn extras(&self, spec: &Spec) -> Result<Extras, PrivateError> {
-        let files = self.private.files()?.into_iter().chain(self.files.iter().cloned()).collect();
+    pub(crate) fn extras(&self, id: &str, spec: &Spec) -> Result<Extras, PrivateError> {
+        let mut files = self.private.files()?;
+        files.extend_from_slice(&self.files);
+        // The root of a mere process is the host's, with the host's id in it.
+        if spec.isolation != Isolation::Process {
+            files.push(PutFile::machine_id(id));
+        }
         Ok(Extras { egress: self.outlets || spec.reaches_out(), files })
     }
 }
@@ -97,6 +102,8 @@ impl Common {
 /// The way out of one sandbox. Dropping it closes it.
 pub struct Outward {
     egress: Egress,
+    /// Where its requests are read and changed, if some are.
+    gateway: Option<Gateway>,
     /// What its rules say beyond the network's: the hosts of its secrets.
     spec: std::sync::Mutex<Spec>,
     /// What it may not reach whatever its rules say.
@@ -120,27 +127,27 @@ impl Outward {
                 let setup = Setup {
                     authority: authority.clone(),
                     secrets: patron.private.secrets().to_vec(),
+                    headers: spec.headers.clone(),
                     account: account.clone(),
                     prices,
                     roots: roots(),
                     llm_hosts: Vec::new(),
                     events: record::of_gateway(journal.clone(), spec.budget.group.clone(), patron.at_cap.clone()),
                 };
-                let gateway = Gateway::new(setup).map_err(std::io::Error::other)?;
-                Some(Arc::new(gateway) as Arc<dyn sloplet_egress::Intercept>)
+                Some(Gateway::new(setup).map_err(std::io::Error::other)?)
             }
             _ => None,
         };
         let ask: Arc<dyn Ask> = Arc::new(record::Recorded::new(patron.ask.clone(), journal.clone()));
         let options = Options {
             events: record::of_egress(journal.clone()),
-            intercept: gateway,
+            intercept: gateway.clone().map(|gateway| Arc::new(gateway) as Arc<dyn sloplet_egress::Intercept>),
             ask,
             ask_timeout: patron.ask_timeout,
             ..Options::default()
         };
         let egress = Egress::start(Arc::new(sockets), without(spec.reach(), &denied), options);
-        Ok(Self { egress, spec: std::sync::Mutex::new(spec.clone()), denied })
+        Ok(Self { egress, gateway, spec: std::sync::Mutex::new(spec.clone()), denied })
     }
 
     /// Replaces the network rules; the hosts of its secrets stay reachable.
@@ -148,6 +155,18 @@ impl Outward {
         let mut spec = self.spec.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         spec.network = network;
         self.egress.set_network(without(spec.reach(), &self.denied));
+    }
+
+    /// Whether headers can be set on its requests: only where its programs trust the gateway from the start.
+    pub fn can_set_headers(&self) -> bool {
+        self.gateway.is_some()
+    }
+
+    /// Replaces the headers that are set on its requests.
+    pub fn set_headers(&self, headers: Vec<HeaderRule>) {
+        if let Some(gateway) = &self.gateway {
+            gateway.set_headers(headers);
+        }
     }
 
     /// Replaces the budget's bounds on bytes; money is the account's.

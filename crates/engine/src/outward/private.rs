@@ -68,7 +68,7 @@ pub enum PrivateError {
 impl Private {
     /// For a sandbox like this. Values that were not `given` are taken from their sources, on this host.
     pub fn prepare(spec: &Spec, given: &BTreeMap<String, SecretValue>) -> Result<Self, PrivateError> {
-        if spec.secrets.is_empty() && !spec.budget.counts_calls() {
+        if !spec.is_read_along() {
             return Ok(Self::default());
         }
         let secrets = spec.secrets.iter().map(|rule| {

@@ -191,6 +191,7 @@ impl Gate {
         let gateway = Gateway::new(Setup {
             authority: authority.clone(),
             secrets: secrets.clone(),
+            headers: Vec::new(),
             account,
             prices: Arc::new(Prices::built_in().unwrap()),
             roots: host.roots.clone(),

@@ -197,6 +197,7 @@ impl CreateSandbox {
             best_effort: self.best_effort,
             network: self.network,
             secrets,
+            headers: Vec::new(),
             budget: self.budget,
             weaken: None,
         };

@@ -117,8 +117,9 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     };
     listen::serve(Listeners { tcp: Some(tcp), tls, unix: Some(unix) }, Gate::new(app), stop).await;
     let _ = std::fs::remove_file(places.run.join(SOCKET));
-    if options.destroy_on_exit {
-        sandboxes.destroy_all().await;
+    match options.destroy_on_exit {
+        true => sandboxes.destroy_all().await,
+        false => sandboxes.write_histories(),
     }
     tracing::info!("ended");
     Ok(0)

@@ -196,7 +196,7 @@ fn listening_ports_are_found() {
 #[test]
 fn what_a_sandbox_uses_is_told_over_time() {
     let host = Host::shared();
-    let server = Server::start(&host.root());
+    let server = Server::start_with(&host.root(), &[]);
     server.ask("POST", "/sandboxes", Some(json!({"name": "my"}))).expect(201);
     let busy = json!({"command": "while :; do :; done"});
     server.ask("POST", "/sandboxes/my/processes", Some(busy)).expect(201);
@@ -226,5 +226,20 @@ fn what_a_sandbox_uses_is_told_over_time() {
     let paused = only("");
     std::thread::sleep(std::time::Duration::from_secs(11));
     assert!(only("") <= paused + 1, "one look may have been under way");
+    // The next server knows it, too.
+    let (sloplet, key) = (server.sloplet.clone(), server.key.clone());
+    server.end();
+    let mut server = Server::start_with(&sloplet, &[]);
+    server.key = key;
+    let started = std::time::Instant::now();
+    loop {
+        let again = server.ask("GET", "/sandboxes/my/metrics", None).expect(200).json();
+        if again[0] == samples[0] && again[1] == samples[1] {
+            break;
+        }
+        assert!(started.elapsed() < std::time::Duration::from_secs(20), "{samples} became {again}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    server.ask("DELETE", "/sandboxes/my", None).expect(204);
     server.end();
 }

@@ -44,7 +44,7 @@ class Calls:
 
 
 class Web(standin.Handler):
-    """Tells what it was asked; /redirect?to= redirects, /bytes/N is long, /site/ is a folder, POST /v1/ is an LLM's API."""
+    """Tells what it was asked; /headers tells with which headers, /redirect?to= redirects, /bytes/N is long, /site/ is a folder, POST /v1/ is an LLM's API."""
 
     timeout = 120
 
@@ -62,6 +62,8 @@ class Web(standin.Handler):
             self.send_header("Location", parse_qs(url.query)["to"][0])
             self.send_header("Content-Length", "0")
             return self.end_headers()
+        if url.path == "/headers":
+            return self.send(json.dumps(dict(self.headers)).encode())
         if url.path.startswith("/bytes/"):
             return self.send(b"x" * int(url.path.split("/")[2]))
         if url.path.startswith("/site/"):

@@ -94,6 +94,32 @@ fn a_stopped_sandbox_keeps_its_files_and_nothing_else() {
     leaks.assert_none_new_after_a_server();
 }
 
+/// Programs tell machines apart by an id that images for many machines have an empty file for.
+#[test]
+fn forks_are_other_machines() {
+    let host = Host::shared();
+    let served = Server::start_with(&host.root(), &[]);
+    let id_of = |sandbox: &str| served.command(&["exec", sandbox, "--", "cat", "/etc/machine-id"]).expect_code(0).out();
+    let first = served.command(&["create"]).expect_code(0).word();
+    let install = ["exec", "--user", "root", &first, "--", "sh", "-c", "echo installed > /etc/machine-id"];
+    served.command(&install).expect_code(0);
+    let forks: Vec<String> =
+        served.command(&["fork", &first, "--count", "2"]).expect_code(0).out().lines().map(str::to_owned).collect();
+    let ids: Vec<String> = forks.iter().map(|fork| id_of(fork)).collect();
+    for id in &ids {
+        assert!(id.len() == 33 && id.trim_end().bytes().all(|byte| byte.is_ascii_hexdigit()), "{id:?}");
+    }
+    assert!(ids.len() == 2 && ids[0] != ids[1], "{ids:?}");
+    let forged = "echo forged > /etc/machine-id; umount /etc/machine-id; rm -f /etc/machine-id";
+    served.command(&["exec", "--user", "root", &forks[0], "--", "sh", "-c", forged]);
+    assert_eq!(id_of(&forks[0]), ids[0]);
+    served.command(&["stop", &forks[0]]).expect_code(0);
+    served.command(&["resume", &forks[0]]).expect_code(0);
+    assert_eq!(id_of(&forks[0]), ids[0], "it is the same sandbox");
+    assert_eq!(id_of(&first), "installed\n");
+    served.end_with_its_sandboxes();
+}
+
 /// Programs tell by the boot id whether a machine was started anew.
 #[test]
 fn every_machine_has_a_boot_id_of_its_own() {

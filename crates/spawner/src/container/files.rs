@@ -26,6 +26,7 @@ const PROC: u64 = 0x9fa0;
 
 /// Puts all of them in their places.
 pub fn put(root: &OwnedFd, files: &[PutFile]) -> Result<(), Problem> {
+    let files: Vec<&PutFile> = files.iter().filter(|file| is_wanted(root, file)).collect();
     if files.is_empty() {
         return Ok(());
     }
@@ -48,6 +49,12 @@ pub fn put(root: &OwnedFd, files: &[PutFile]) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// Whether a file has a place at all.
+fn is_wanted(root: &OwnedFd, file: &PutFile) -> bool {
+    let there = |path: &str| find(root, path, OFlags::PATH).is_ok_and(|file| is_plain(&file));
+    file.places.iter().any(|place| place.when != When::Present || there(&place.path))
 }
 
 fn name(number: usize) -> String {

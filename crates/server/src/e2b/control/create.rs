@@ -95,6 +95,7 @@ async fn create(
     // Not asked for at all is asked for, too: that is their default.
     let rules = network.clone().unwrap_or_else(|| serde_json::json!({}));
     let reach = network::policy(Some(&rules), app.config().internet, access)?;
+    let headers_set = network::headers(Some(&rules))?;
     // An image's wish to be root is not enough to be; a template's is that of whoever made it.
     let image = origin.template.as_ref().and_then(|_| app.sandboxes().engine().resolve(&origin.image).ok());
     let user = image.and_then(|image| image.config.user).filter(|user| user == "root");
@@ -105,6 +106,7 @@ async fn create(
             env,
             user,
             network: reach,
+            headers: headers_set,
             ..Spec::default()
         },
         template: Some(origin.id),

@@ -1,5 +1,5 @@
-//! Network rules, as E2B's SDKs give them. What concerns traffic out of the sandbox becomes rules of our own; header
-//! transforms, proxies and name servers are kept and returned, and nothing acts on them.
+//! Network rules, as E2B's SDKs give them. What concerns traffic out of the sandbox becomes rules of our own. Name servers are
+//! kept and returned, and open nothing: names are looked up by this server, whichever a program inside asks.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,6 +8,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sloplet_engine::life::Said;
+use sloplet_policy::HeaderRule;
 
 use super::extract::{Json, Path};
 use crate::app::App;
@@ -41,7 +43,7 @@ pub struct Network {
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<BTreeMap<String, Vec<Rule>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    egress_proxy: Option<Proxy>,
+    egress_proxy: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dns_servers: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,15 +62,6 @@ struct Transform {
     headers: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Proxy {
-    address: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    username: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    password: Option<String>,
-}
-
 /// Rules for a running sandbox.
 #[derive(Debug, Deserialize)]
 pub struct Update {
@@ -84,6 +77,12 @@ impl Network {
         let long = |list: &Vec<String>| list.len() > MAX_ENTRIES || list.iter().any(|entry| entry.len() > 300);
         if lists.into_iter().flatten().any(long) || self.rules.as_ref().is_some_and(|rules| rules.len() > MAX_ENTRIES) {
             return Err(ApiError::bad_request(format!("a list of network rules has more than {MAX_ENTRIES} entries")));
+        }
+        // As with E2B's own open servers: better said than sent out another way.
+        if self.egress_proxy.is_some() {
+            return Err(ApiError::bad_request(
+                "an egress proxy is not available on this server: leave 'egressProxy' out",
+            ));
         }
         let addresses = self.deny_out.iter().chain(&self.dns_servers).flatten();
         if let Some(bad) = addresses.into_iter().find(|entry| !is_network(entry)) {
@@ -117,6 +116,23 @@ fn is_domain(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(fits);
     text.len() <= 253 && text.split('.').all(label)
+}
+
+/// Headers that the rules set on requests.
+pub fn headers(kept: Option<&Value>) -> Result<Vec<HeaderRule>, ApiError> {
+    let Some(rules) = kept.and_then(|kept| kept.get("rules")) else { return Ok(Vec::new()) };
+    let bad = |error: String| ApiError::bad_request(format!("rules: {error}"));
+    let rules: BTreeMap<String, Vec<Rule>> =
+        serde_json::from_value(rules.clone()).map_err(|error| bad(error.to_string()))?;
+    let mut set = Vec::new();
+    for (domain, rules) in rules {
+        for headers in rules.into_iter().filter_map(|rule| rule.transform?.headers) {
+            let host = domain.parse().map_err(|error: sloplet_policy::secret::SecretError| bad(error.to_string()))?;
+            set.push(HeaderRule { host, headers });
+        }
+    }
+    HeaderRule::check_all(&set).map_err(|error| bad(error.to_string()))?;
+    Ok(set)
 }
 
 /// What is kept of the rules: one object, with the access among them.
@@ -192,7 +208,8 @@ pub async fn replace(
     let new = kept(update.allow_internet_access, Some(update.network))?;
     let rules = merged(record.request.network.as_ref(), new);
     let network = policy(Some(&rules), app.config().internet, &access)?;
-    app.sandboxes().set_network(&access.owner, &id, network, Some(rules)).await?;
+    let said = Said { headers: headers(Some(&rules))?, rules };
+    app.sandboxes().set_network(&access.owner, &id, network, Some(said)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -238,9 +255,27 @@ mod tests {
             json!({"allowOut": ["a b"]}),
             json!({"allowOut": vec!["1.1.1.1"; 1001]}),
             json!({"rules": {"*": []}}),
+            json!({"egressProxy": {"address": "proxy.example.com:1080"}}),
         ] {
             assert!(keep(bad.clone()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn transforms_become_headers_in_their_order() {
+        let set = |name: &str, value: &str| json!({"transform": {"headers": {name: value}}});
+        let rules = json!({"rules": {"h.example": [set("x", "1"), {}, set("x", "2")], "*.i.example": [set("y", "3")]}});
+        let headers = headers(keep(rules).unwrap().as_ref()).unwrap();
+        let shown: Vec<_> = headers.iter().map(|rule| (rule.host.to_string(), rule.headers.clone())).collect();
+        let one = |host: &str, name: &str, value: &str| {
+            (host.to_owned(), BTreeMap::from([(name.to_owned(), value.to_owned())]))
+        };
+        assert_eq!(shown, [one("*.i.example", "y", "3"), one("h.example", "x", "1"), one("h.example", "x", "2")]);
+        for (host, name) in [("1.2.3.4", "x"), ("h.example", "host"), ("h.example", "a b"), ("*.com", "x")] {
+            let kept = keep(json!({"rules": {host: [set(name, "1")]}})).unwrap();
+            assert!(super::headers(kept.as_ref()).is_err(), "{host} {name}");
+        }
+        assert!(super::headers(None).unwrap().is_empty());
     }
 
     #[test]
