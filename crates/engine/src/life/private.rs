@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sloplet_gateway::account::{self, Owner};
 use sloplet_gateway::{Accounts, SecretValue};
 use sloplet_policy::budget::AtCap;
-use sloplet_store::{Collection, Document};
+use sloplet_store::{Collection, Document, StoreError};
 
 use super::error::LifeError;
 use super::record::Record;
@@ -113,11 +113,17 @@ impl Sandboxes {
 
     /// Forgets what a sandbox that is gone had.
     pub(super) fn forget_secrets(&self, id: &str) -> Result<(), LifeError> {
-        self.0.secrets.remove(id)?;
         let owner = Owner::Sandbox(id.to_owned());
         self.0.engine.accounts().forget(&owner);
         self.0.spent.remove(&id_of(&owner))?;
-        Ok(())
+        match self.0.secrets.erase(id) {
+            Ok(_) => Ok(()),
+            Err(error @ StoreError::LogInUse) => {
+                tracing::warn!(%error, sandbox = id, "a secret is not gone yet");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Who a sandbox belongs to, as the engine wants to know it.
