@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 use crate::app::App;
 use crate::auth::{self, OwnUser, same_secret};
 use crate::error::ApiError;
+use crate::refusals::{Peer, Refusal, Refused};
 use crate::{browser, e2b, metrics, preview, record, v1};
 
 /// The port on which a sandbox seems to offer processes and files.
@@ -60,10 +61,16 @@ impl Gate {
         Self { app, control, envd }
     }
 
+    /// Writes down what was only counted so far, because the server ends.
+    pub fn end(&self) {
+        self.app.refusals().flush(self.app.ledger());
+    }
+
     /// Answers a request.
     pub async fn answer(&self, request: Request<Body>) -> Response {
         let asked = Instant::now();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let peer = request.extensions().get::<Peer>().copied();
         // The path alone: a query may hold a signature.
         let span = tracing::debug_span!(
             "request",
@@ -77,6 +84,7 @@ impl Gate {
         );
         let whose = whose(&self.app, &request);
         let page = browser::is_page(request.headers()) && whose.may_be_asked_by_pages(&path);
+        let mut sandbox = None;
         let sending = async {
             let question = if page { browser::asked(&request) } else { None };
             let mut response = match (question, whose) {
@@ -84,6 +92,7 @@ impl Gate {
                 (None, Whose::Control) => self.control.clone().oneshot(request).await.into_response(),
                 (None, Whose::Sandbox { id, port }) => {
                     tracing::Span::current().record("sandbox.id", &id);
+                    sandbox = Some(id.clone());
                     self.for_sandbox(id, port, request).await
                 }
             };
@@ -95,6 +104,18 @@ impl Gate {
         let response = sending.instrument(span.clone()).await;
         span.record("http.response.status_code", response.status().as_u16());
         drop(span);
+        if let Some(Refused { key }) = response.extensions().get() {
+            let refusal = Refusal {
+                from: peer.map(|peer| peer.0),
+                key: key.clone(),
+                // Whoever was refused may name any.
+                sandbox: sandbox.filter(|id| self.app.sandboxes().get_any(id).is_ok()),
+                method: method.to_string(),
+                path: path.clone(),
+                status: response.status().as_u16(),
+            };
+            self.app.refusals().note(self.app.ledger(), refusal);
+        }
         self.app.metrics().answered(response.status(), asked.elapsed());
         tracing::debug!(%method, path, status = response.status().as_u16(), us = asked.elapsed().as_micros(), "answered");
         response

@@ -10,7 +10,6 @@ pub mod private;
 mod record;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use sloplet_egress::{Ask, Counters, Egress, Nobody, Options, Sockets};
 use sloplet_gateway::account::{Account, Reached};
@@ -40,8 +39,6 @@ pub struct Patron {
     pub files: Vec<PutFile>,
     /// Who answers for rules that say `ask`.
     pub ask: Arc<dyn Ask>,
-    /// How long they may take.
-    pub ask_timeout: Duration,
     /// What happens when its budget is used up.
     pub at_cap: AtCapDo,
 }
@@ -56,7 +53,6 @@ impl Patron {
             outlets: false,
             files: Vec::new(),
             ask: Arc::new(Nobody),
-            ask_timeout: Duration::from_secs(120),
             at_cap: Arc::new(|_| {}),
         }
     }
@@ -143,7 +139,6 @@ impl Outward {
             events: record::of_egress(journal.clone()),
             intercept: gateway.clone().map(|gateway| Arc::new(gateway) as Arc<dyn sloplet_egress::Intercept>),
             ask,
-            ask_timeout: patron.ask_timeout,
             ..Options::default()
         };
         let egress = Egress::start(Arc::new(sockets), without(spec.reach(), &denied), options);
