@@ -32,6 +32,6 @@ pub use driver::{
 };
 pub use engine::{Engine, EngineError};
 pub use journal::Journal;
-pub use outward::Patron;
+pub use outward::{Outside, Patron};
 pub use places::Places;
 pub use sandbox::{Command, Sandbox};

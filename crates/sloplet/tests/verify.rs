@@ -12,7 +12,7 @@ use common::{Ended, Host, Sloplet};
 use serde_json::Value;
 
 /// A protection, and the probe that must notice that it is missing.
-const WEAKNESSES: [(&str, &str); 40] = [
+const WEAKNESSES: [(&str, &str); 51] = [
     ("seccomp", "other-doors"),
     ("seccomp", "privileges"),
     ("seccomp-namespaces", "namespaces"),
@@ -53,6 +53,17 @@ const WEAKNESSES: [(&str, &str); 40] = [
     ("host-root", "climb-out"),
     ("host-run", "host-sockets"),
     ("host-shm", "shared-memory"),
+    ("egress-rules", "egress-redirect"),
+    ("egress-rules", "egress-proxy"),
+    ("egress-rules", "egress-ports"),
+    ("egress-rules", "egress-names"),
+    ("egress-vetting", "egress-rebinding"),
+    ("egress-vetting", "egress-addresses"),
+    ("egress-checks", "egress-names"),
+    ("egress-checks", "egress-requests"),
+    ("egress-questions", "egress-questions"),
+    ("egress-limits", "egress-floods"),
+    ("placeholders", "egress-secrets"),
 ];
 
 /// `sloplet verify` in a folder without a configuration.

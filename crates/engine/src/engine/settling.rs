@@ -94,7 +94,7 @@ impl Engine {
         Standing {
             journal: Journal::new(&self.ledger, id, &patron.actor),
             account: self.accounts().open(id, spec.budget.clone()),
-            environment: patron.private.environment(),
+            environment: patron.private.environment(spec.lacks("placeholders")),
         }
     }
 }

@@ -12,10 +12,11 @@ mod record;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sloplet_egress::{Ask, Counters, Egress, Nobody, Options, Sockets};
+use sloplet_egress::{Ask, Connect, Counters, Egress, Nobody, Options, Resolve, Sockets, System};
 use sloplet_gateway::account::{Account, Reached};
 use sloplet_gateway::{Accounts, Gateway, Prices, Setup};
 use sloplet_policy::budget::Budget;
+use sloplet_policy::network::NetworkLimits;
 use sloplet_policy::{Network, Rule, Spec};
 
 use crate::driver::{Extras, Outlets, PutFile};
@@ -44,6 +45,24 @@ pub struct Patron {
     pub ask_timeout: Duration,
     /// What happens when its budget is used up.
     pub at_cap: AtCapDo,
+    /// What there is outside: names and connections of the host, unless somebody verifies its way out.
+    pub outside: Outside,
+}
+
+/// What a way out leads to.
+#[derive(Clone)]
+pub struct Outside {
+    /// Where names lead.
+    pub resolver: Arc<dyn Resolve>,
+    /// Connects to addresses that were vetted.
+    pub connector: Arc<dyn Connect>,
+}
+
+impl Default for Outside {
+    /// The host's.
+    fn default() -> Self {
+        Self { resolver: Arc::new(System), connector: Arc::new(System) }
+    }
 }
 
 impl Patron {
@@ -58,6 +77,7 @@ impl Patron {
             ask: Arc::new(Nobody),
             ask_timeout: Duration::from_secs(120),
             at_cap: Arc::new(|_| {}),
+            outside: Outside::default(),
         }
     }
 }
@@ -137,9 +157,19 @@ impl Outward {
             intercept: gateway,
             ask,
             ask_timeout: patron.ask_timeout,
+            resolver: patron.outside.resolver.clone(),
+            connector: patron.outside.connector.clone(),
+            weaken: spec.weaken,
             ..Options::default()
         };
-        let egress = Egress::start(Arc::new(sockets), without(spec.reach(), &denied), options);
+        let mut network = without(spec.reach(), &denied);
+        network.internet |= spec.lacks("egress-rules");
+        if spec.lacks("egress-limits") {
+            let most = u32::MAX;
+            network.limits =
+                NetworkLimits { connections: most, new_per_second: most, dns_per_second: most, ..network.limits };
+        }
+        let egress = Egress::start(Arc::new(sockets), network, options);
         Ok(Self { egress, spec: std::sync::Mutex::new(spec.clone()), denied })
     }
 
