@@ -155,6 +155,7 @@ pub fn digest(spec: &Spec, radius: &Radius, driver: &str, program: &Path) -> Str
         "isolation": spec.isolation,
         "limits": spec.limits,
         "mounts": spec.mounts,
+        "data": spec.data,
         "env": names,
         "user": spec.user,
         "best_effort": spec.best_effort,

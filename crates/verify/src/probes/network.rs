@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
+use sloplet_policy::addresses::SYNTHETIC_V4;
+
 use crate::part::{Parts, Tried, contains, listed, nothing, shown};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
@@ -117,8 +119,15 @@ fn metadata(settings: &Settings, parts: &mut Parts) {
 fn names(settings: &Settings, parts: &mut Parts) {
     let port = settings.port;
     parts.add("control: a listener of the host", move |settings| connect(settings, "127.0.0.1", port));
-    parts.optional("by the resolver", |_| match ("example.com", 80u16).to_socket_addrs() {
-        Ok(mut found) => found.next().map_or_else(|| nothing("no address"), |address| Ok(address.to_string())),
+    parts.optional("by the resolver", |settings| match ("example.com", 80u16).to_socket_addrs() {
+        Ok(mut found) => match found.next().map(|address| address.ip()) {
+            None => nothing("no address"),
+            // Of the host's own making: nobody outside was asked. What is, is the matter of `egress-questions`.
+            Some(IpAddr::V4(own)) if settings.inside && own.octets()[..2] == SYNTHETIC_V4.octets()[..2] => {
+                nothing("an address of the way out")
+            }
+            Some(address) => Ok(address.to_string()),
+        },
         Err(error) => nothing(error.to_string()),
     });
     for server in ["1.1.1.1", "8.8.8.8", "127.0.0.53", "169.254.169.253"] {
@@ -139,7 +148,7 @@ fn neighbours(settings: &Settings, parts: &mut Parts) {
     parts.optional("link-local", |settings| connect(settings, "fe80::1", 80));
 }
 
-fn connect(settings: &Settings, host: &str, port: u16) -> Tried {
+pub fn connect(settings: &Settings, host: &str, port: u16) -> Tried {
     let named = || (host, port).to_socket_addrs().ok()?.next();
     let address = spelled(host).map(|address| SocketAddr::new(address, port)).or_else(named);
     let Some(address) = address else { return nothing("no such address") };
