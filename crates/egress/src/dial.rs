@@ -19,6 +19,7 @@ use crate::connection::{Place, Record};
 use crate::egress::Core;
 use crate::intercept::{Dial, Pending, Stream};
 use crate::refuse::Problem;
+use crate::resolve::Connect;
 
 /// How long one address may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -62,7 +63,7 @@ impl Dialer {
         let vetted: Vec<SocketAddr> = found
             .into_iter()
             .filter(|address| match network.may_dial(*address, port, &core.options.own_addresses) {
-                Err(reason) if !on_host => {
+                Err(reason) if !on_host && !core.options.lacks("egress-vetting") => {
                     refusal = Some(reason);
                     false
                 }
@@ -74,7 +75,7 @@ impl Dialer {
         if let (true, Some(refusal)) = (vetted.is_empty(), refusal) {
             return Err(Problem::vetted(&refusal, port));
         }
-        let (stream, peer) = race(&vetted).await.map_err(|error| {
+        let (stream, peer) = race(&*core.options.connector, &vetted).await.map_err(|error| {
             if let Place::Name(name) = &record.place {
                 core.forget(name);
             }
@@ -114,9 +115,9 @@ async fn lookup(core: &Core, name: &str) -> Result<Vec<IpAddr>, Problem> {
 }
 
 /// Dials the first address, and the next one whenever the last fails or does not answer for a moment.
-async fn race(addresses: &[SocketAddr]) -> io::Result<(TcpStream, IpAddr)> {
+async fn race(connector: &dyn Connect, addresses: &[SocketAddr]) -> io::Result<(TcpStream, IpAddr)> {
     if let [only] = addresses {
-        return connect(*only).await;
+        return connect(connector, *only).await;
     }
     let mut under_way = FuturesUnordered::new();
     let mut rest = addresses.iter();
@@ -124,7 +125,7 @@ async fn race(addresses: &[SocketAddr]) -> io::Result<(TcpStream, IpAddr)> {
     loop {
         let next = rest.next();
         if let Some(address) = next {
-            under_way.push(connect(*address));
+            under_way.push(connect(connector, *address));
         }
         tokio::select! {
             result = under_way.next() => match result {
@@ -137,8 +138,8 @@ async fn race(addresses: &[SocketAddr]) -> io::Result<(TcpStream, IpAddr)> {
     }
 }
 
-async fn connect(address: SocketAddr) -> io::Result<(TcpStream, IpAddr)> {
-    match timeout(CONNECT, TcpStream::connect(address)).await {
+async fn connect(connector: &dyn Connect, address: SocketAddr) -> io::Result<(TcpStream, IpAddr)> {
+    match timeout(CONNECT, connector.connect(address)).await {
         Ok(result) => result.map(|stream| (stream, address.ip())),
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time")),
     }

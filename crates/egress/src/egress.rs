@@ -22,7 +22,7 @@ use crate::intercept::{Intercept, Pending};
 use crate::limits::{Bucket, Seldom};
 use crate::names::{self, Names};
 use crate::relay;
-use crate::resolve::{Resolve, System};
+use crate::resolve::{Connect, Resolve, System};
 
 /// Lookups under way at once.
 const MAX_LOOKUPS: usize = 16;
@@ -38,6 +38,8 @@ const MAX_ERRORS: u32 = 1000;
 pub struct Options {
     /// Finds the real addresses of allowed names.
     pub resolver: Arc<dyn Resolve>,
+    /// Connects to what was vetted.
+    pub connector: Arc<dyn Connect>,
     /// Told of everything; called on the egress's tasks, so it should return at once.
     pub events: Arc<dyn Fn(Event) + Send + Sync>,
     /// Takes connections over.
@@ -46,6 +48,8 @@ pub struct Options {
     pub ask: Arc<dyn Ask>,
     /// The host's addresses, which are refused like private ones.
     pub own_addresses: Vec<IpAddr>,
+    /// A protection that is taken away, to test who should notice.
+    pub weaken: Option<&'static str>,
 }
 
 impl Default for Options {
@@ -53,11 +57,20 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             resolver: Arc::new(System),
+            connector: Arc::new(System),
             events: Arc::new(|_| {}),
             intercept: None,
             ask: Arc::new(Nobody),
             own_addresses: host::addresses(),
+            weaken: None,
         }
+    }
+}
+
+impl Options {
+    /// Whether a protection was taken away. Release builds have them all.
+    pub(crate) fn lacks(&self, protection: &str) -> bool {
+        cfg!(debug_assertions) && self.weaken == Some(protection)
     }
 }
 
@@ -134,6 +147,7 @@ async fn serve_questions(core: Arc<Core>, doorway: Arc<dyn Doorway>) {
         match question {
             Ok(question) => {
                 errors = 0;
+                core.leak(&question.message);
                 if let Some(answer) = core.answer(&question.message) {
                     (question.answer)(&answer);
                 }

@@ -6,7 +6,7 @@
 //!
 //! - [`doorway`]: how connections and questions arrive.
 //! - [`egress`]: [`Egress`], which serves a doorway until it is dropped.
-//! - [`event`]: what it reports. [`ask`]: asking a person. [`resolve`]: names on the host. [`host`]: the host's addresses.
+//! - [`event`]: what it reports. [`ask`]: asking a person. [`resolve`]: names and connections on the host. [`host`]: the host's addresses.
 //! - [`intercept`]: handing a connection over to where keys are put in.
 //! - `dns`, `names`, `questions`: answering questions. `first`, `hello`, `http`: what a connection's first bytes, and each HTTP request,
 //!   say about where it goes. `connection`, `proxy`, `dial`, `relay`, `refuse`, `limits`: its way through.
@@ -58,4 +58,4 @@ pub use doorway::{Arrival, Doorway, Question, Sockets};
 pub use egress::{Egress, Options};
 pub use event::{Counters, Event, Protocol};
 pub use intercept::{Dial, Intercept, Pending, Stream, Target};
-pub use resolve::{Resolve, System};
+pub use resolve::{Connect, Resolve, System};

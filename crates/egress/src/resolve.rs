@@ -1,7 +1,9 @@
-//! Names on the host: where allowed names really are.
+//! The host's end of the way: where allowed names really are, and the connections to what was vetted.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+
+use tokio::net::TcpStream;
 
 use crate::intercept::Pending;
 
@@ -11,7 +13,14 @@ pub trait Resolve: Send + Sync + 'static {
     fn resolve<'a>(&'a self, name: &'a str) -> Pending<'a, io::Result<Vec<IpAddr>>>;
 }
 
-/// The host's own resolver, `getaddrinfo`.
+/// Connects to addresses. Asked only about addresses that were vetted, and its answer is not vetted again: whoever puts
+/// another one in place of the host's decides what is outside.
+pub trait Connect: Send + Sync + 'static {
+    /// A connection to this very address.
+    fn connect(&self, address: SocketAddr) -> Pending<'_, io::Result<TcpStream>>;
+}
+
+/// The host's own resolver, `getaddrinfo`, and its own sockets.
 ///
 /// A resolver crate would read `/etc/resolv.conf` by itself and miss what the host's administrator set up beside it:
 /// nsswitch, split DNS of a VPN, mDNS, systemd-resolved's links. What `curl` on the host reaches is what is meant by a rule.
@@ -35,6 +44,12 @@ impl Resolve for System {
             }
             Ok(found)
         })
+    }
+}
+
+impl Connect for System {
+    fn connect(&self, address: SocketAddr) -> Pending<'_, io::Result<TcpStream>> {
+        Box::pin(TcpStream::connect(address))
     }
 }
 

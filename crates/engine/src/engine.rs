@@ -16,6 +16,7 @@ use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius, Spec};
 use tracing::Instrument as _;
 
+use crate::data::{self, DataError, Masked};
 use crate::driver::{Adopted, Adoption, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted};
 use crate::outward::private::PrivateError;
 use crate::outward::{Common, Patron};
@@ -91,6 +92,9 @@ pub enum EngineError {
     /// The way out.
     #[error("cannot open the sandbox's way out: {0}")]
     Outward(std::io::Error),
+    /// A file that goes in masked.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// It could not be written down, so it was not done.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -174,7 +178,8 @@ impl Engine {
 
     /// Removes what earlier runs left behind; returns how many things that were.
     pub fn collect(&self) -> Result<usize, DriverError> {
-        self.drivers.iter().map(|driver| driver.collect()).sum()
+        let removed: usize = self.drivers.iter().map(|driver| driver.collect()).sum::<Result<_, _>>()?;
+        Ok(removed + data::sweep(&self.places.data))
     }
 
     /// Makes a sandbox and waits until its agent serves.
@@ -189,8 +194,12 @@ impl Engine {
         let (driver, unenforced) = self.check(&mut spec, &extras)?;
         let image = self.resolve(&spec.image)?;
         let lease = self.leases.take(&image)?;
+        // Has its names until the end: everything is mounted then.
+        let mut masked = self.mask(&id, &spec).await?;
+        spec.mounts.append(&mut masked.binds);
         let machine = driver.create(wanted(&id, &spec, &image, &extras)).await?;
-        self.greet(id, spec, image, lease, machine, unenforced, patron).await
+        let sandbox = self.greet(id, spec, image, lease, machine, unenforced, patron).await?;
+        Ok(sandbox.with_masked(std::mem::take(&mut masked.done)))
     }
 
     /// Makes a sandbox that outlives this engine, with an id (letters and digits) that nobody else has, from an image that
@@ -215,8 +224,11 @@ impl Engine {
             // Not before the check: those folders are protected from everybody else.
             spec.mounts.extend(volumes);
             let lease = self.leases.take(&image)?;
+            let mut masked = self.mask(&id, &spec).await?;
+            spec.mounts.append(&mut masked.binds);
             let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras)).await?;
-            self.greet(id, spec, image, lease, machine, unenforced, patron).await
+            let sandbox = self.greet(id, spec, image, lease, machine, unenforced, patron).await?;
+            Ok(sandbox.with_masked(std::mem::take(&mut masked.done)))
         };
         told(span, making).await
     }
@@ -391,6 +403,20 @@ impl Engine {
             access(&mount.from, wanted).map_err(|error| EngineError::Unreadable(mount.from.clone(), error.into()))?;
         }
         Ok(())
+    }
+
+    /// Masks what is to go in masked.
+    async fn mask(&self, id: &str, spec: &Spec) -> Result<Masked, EngineError> {
+        if spec.data.is_empty() {
+            return Ok(Masked::default());
+        }
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let own = [self.places.data.clone(), self.places.run.clone()];
+        let rules = data::Rules { host: Protected::for_host(home.as_deref(), &own), all: self.protected() };
+        let (place, id, mounts) = (self.places.data.clone(), id.to_owned(), spec.data.clone());
+        let masking = tokio::task::spawn_blocking(move || data::mask(&place, &id, &mounts, &rules));
+        let broken = |error| EngineError::Data(DataError::Folder(std::io::Error::other(error)));
+        Ok(masking.await.map_err(broken)??)
     }
 
     /// Refuses to make an image of a folder that may not be shown inside: that would be showing it.

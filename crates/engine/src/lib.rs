@@ -5,6 +5,7 @@
 //! - [`driver`]: what a wall must offer. The engine knows no wall by name.
 //! - [`life`]: sandboxes that outlive the request that made them.
 //! - [`template`]: images that clients describe step by step.
+//! - [`data`]: files that go in masked.
 //! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it; [`origins`], [`cost`]: what that tells.
 //! - [`places`]: where data and records are kept.
 //!
@@ -16,6 +17,7 @@
 //! user.
 
 pub mod cost;
+pub mod data;
 pub mod driver;
 pub mod engine;
 pub mod journal;
@@ -32,6 +34,6 @@ pub use driver::{
 };
 pub use engine::{Engine, EngineError};
 pub use journal::Journal;
-pub use outward::Patron;
+pub use outward::{Outside, Patron};
 pub use places::Places;
 pub use sandbox::{Command, Sandbox};

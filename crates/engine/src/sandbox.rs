@@ -8,7 +8,7 @@ use sloplet_client::{Agent, ClientError, Process};
 use sloplet_gateway::Account;
 use sloplet_image::{Image, Lease};
 use sloplet_ledger::Event;
-use sloplet_ledger::event::SandboxGone;
+use sloplet_ledger::event::{DataMasked, SandboxGone};
 use sloplet_policy::{Capability, Radius, Spec};
 use sloplet_wire::{ErrorCode, Exec, Failure, TerminalSize};
 
@@ -63,6 +63,7 @@ pub struct Sandbox {
     standing: Standing,
     outward: Option<Outward>,
     radius: Arc<Radius>,
+    masked: Vec<DataMasked>,
     // Held: the image's layers stay while the sandbox lives.
     _lease: Lease,
 }
@@ -99,6 +100,7 @@ impl Sandbox {
             standing,
             outward: None,
             radius: Arc::default(),
+            masked: Vec::new(),
             _lease: lease,
         }
     }
@@ -106,6 +108,16 @@ impl Sandbox {
     /// Keeps its commands away from what `radius` lists.
     pub(crate) fn protecting(self, radius: Arc<Radius>) -> Self {
         Self { radius, ..self }
+    }
+
+    /// Has files that were masked for it.
+    pub(crate) fn with_masked(self, masked: Vec<DataMasked>) -> Self {
+        Self { masked, ..self }
+    }
+
+    /// What was masked for it.
+    pub fn masked(&self) -> &[DataMasked] {
+        &self.masked
     }
 
     /// Its id: letters and digits.

@@ -451,6 +451,12 @@ pub struct Verification {
     pub escaped: u64,
     /// Probes that could not be tried.
     pub skipped: u64,
+    /// What was verified: a digest of configuration, wall, kernel and binary.
+    pub digest: Name,
+    /// The wall.
+    pub driver: Name,
+    /// Whether every probe ran.
+    pub complete: bool,
 }
 
 /// Free text.

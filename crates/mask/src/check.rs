@@ -4,7 +4,7 @@
 //! alike: then a share of the values is checked, and the report says which.
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::Serialize;
 
@@ -33,9 +33,7 @@ type Digests = HashSet<u64, BuildHasherDefault<Digested>>;
 
 /// The digest by which values are compared.
 pub fn digest(value: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(value.as_bytes());
-    hasher.finish()
+    crate::hash::hash(value.as_bytes())
 }
 
 /// Real values and fakes of one kind.

@@ -27,6 +27,7 @@ mod error;
 pub mod fakes;
 pub mod formats;
 pub mod generate;
+mod hash;
 pub mod key;
 pub mod output;
 pub mod permute;

@@ -12,7 +12,7 @@ use crate::text::{Known, Scrubber};
 use crate::{Key, MaskError};
 
 /// Fakes remembered per column: names and cities come again and again.
-const SLOTS: usize = 1 << 10;
+const SLOTS: usize = 1 << 13;
 /// Values of kept columns that are looked at for personal data.
 const SAMPLED: u64 = 500;
 
@@ -47,6 +47,8 @@ struct Column {
     /// The place of the column that its rule names as key.
     key: Option<usize>,
     slots: Vec<Slot>,
+    /// Whether it is worth while to remember fakes; the slots are made when the first one is.
+    remembers: bool,
     /// Lookups in them that were for nothing, less what hits made good for.
     wasted: u32,
     values: u64,
@@ -64,7 +66,8 @@ impl Column {
             maker: Maker::new(rule, key),
             scrubber: (rule.kind == Kind::Text).then(|| Scrubber::new(rule, key)),
             key: None,
-            slots: if remembers { vec![Slot::default(); SLOTS] } else { Vec::new() },
+            slots: Vec::new(),
+            remembers,
             wasted: 0,
             values: 0,
             nulls: 0,
@@ -89,7 +92,10 @@ impl Column {
         check.saw(self.rule.kind, hash, out);
         self.wasted = self.wasted.saturating_add(1);
         if self.wasted > 8 * SLOTS as u32 {
-            self.slots = Vec::new(); // values here hardly ever come again
+            (self.slots, self.remembers) = (Vec::new(), false); // values here hardly ever come again
+        }
+        if self.remembers && self.slots.is_empty() {
+            self.slots = vec![Slot::default(); SLOTS];
         }
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.hash = hash;

@@ -10,6 +10,7 @@ use fake::locales::{
     AR_SA, CY_GB, DE_DE, Data, EN, FA_IR, FR_FR, IT_IT, JA_JP, NL_NL, PT_BR, PT_PT, TR_TR, ZH_CN, ZH_TW,
 };
 
+use crate::hash::QuickState;
 use crate::prf::Draw;
 
 /// The words of one language.
@@ -56,7 +57,7 @@ static ALL: [Entry; 14] = [
 ];
 
 /// Every listed name of every language, in lower case.
-static KNOWN: LazyLock<HashSet<String>> = LazyLock::new(|| {
+static KNOWN: LazyLock<HashSet<String, QuickState>> = LazyLock::new(|| {
     fn of<L: Data>() -> impl Iterator<Item = String> {
         L::NAME_FIRST_NAME.iter().chain(L::NAME_LAST_NAME).map(|name| name.to_lowercase())
     }
@@ -66,7 +67,7 @@ static KNOWN: LazyLock<HashSet<String>> = LazyLock::new(|| {
     latin.chain(more).chain(other).collect()
 });
 
-static FIRST_NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
+static FIRST_NAMES: LazyLock<HashSet<String, QuickState>> = LazyLock::new(|| {
     fn of<L: Data>() -> impl Iterator<Item = String> {
         L::NAME_FIRST_NAME.iter().map(|name| name.to_lowercase())
     }
@@ -76,12 +77,27 @@ static FIRST_NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
 
 /// Whether `word` is a listed first or last name.
 pub fn is_name(word: &str) -> bool {
-    KNOWN.contains(&word.to_lowercase())
+    lowered(word, |lower| KNOWN.contains(lower))
 }
 
 /// Whether `word` is a listed first name.
 pub fn is_first_name(word: &str) -> bool {
-    FIRST_NAMES.contains(&word.to_lowercase())
+    lowered(word, |lower| FIRST_NAMES.contains(lower))
+}
+
+/// Uses a word in lower case, without an allocation for most.
+pub fn lowered<T>(word: &str, with: impl FnOnce(&str) -> T) -> T {
+    let mut buffer = [0; 48];
+    if word.is_ascii()
+        && let Some(lower) = buffer.get_mut(..word.len())
+    {
+        lower.copy_from_slice(word.as_bytes());
+        lower.make_ascii_lowercase();
+        if let Ok(lower) = std::str::from_utf8(lower) {
+            return with(lower);
+        }
+    }
+    with(&word.to_lowercase())
 }
 
 impl Words {

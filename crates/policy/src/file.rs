@@ -11,7 +11,7 @@
 //! env = ["STRIPE_KEY"]
 //! ```
 //!
-//! `[data]` and `[volumes]` are kept as they are, for those whose they are.
+//! `[volumes]` are kept as they are, for those whose they are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,6 +22,7 @@ use serde::Deserialize;
 
 use crate::bind::Bind;
 use crate::budget::Budget;
+use crate::data::DataMount;
 use crate::network::Network;
 use crate::radius::Radius;
 use crate::secret::SecretTable;
@@ -49,7 +50,7 @@ pub struct File {
     /// What it may spend.
     pub budget: Budget,
     /// Files that are masked on the way in.
-    pub data: toml::Table,
+    pub data: Data,
     /// Folders that outlive it.
     pub volumes: toml::Table,
 }
@@ -88,6 +89,16 @@ pub struct Sandbox {
     pub hostname: Option<String>,
     /// Start even if a limit cannot be enforced.
     pub best_effort: Option<bool>,
+}
+
+/// `[data]`: files that are masked on the way in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// Which; paths of the host are relative to where the file is.
+    pub mounts: Vec<DataMount>,
+    /// The key of those that name none.
+    pub key: Option<PathBuf>,
 }
 
 /// A mount as text (`./src:/workspace:ro`) or as a table.
@@ -147,6 +158,12 @@ impl File {
             let mut bind = mount.bind().map_err(|error| wrong(error.to_string()))?;
             bind.from = folder.join(bind.from);
             *mount = Mount::Table(bind);
+        }
+        let key = file.data.key.take();
+        for mount in &mut file.data.mounts {
+            mount.check().map_err(|error| wrong(error.to_string()))?;
+            let key = mount.key.take().or_else(|| key.clone());
+            *mount = DataMount { key, ..mount.clone() }.below(&folder);
         }
         Ok(file)
     }
@@ -213,6 +230,7 @@ mod tests {
         assert_eq!(file.sandbox.memory, Some(ByteSize::mib(512)));
         assert_eq!(file.protect.env, ["STRIPE_KEY"]);
         assert_eq!(file.network.allow[0].to_string(), "api.anthropic.com:443");
+        assert_eq!(file.data.mounts[0].mask, Path::new("masks/customers.toml"));
         assert!(file.volumes.contains_key("repo") && file.secrets.contains_key("ANTHROPIC_API_KEY"));
         assert_eq!(file.budget.usd.map(|usd| usd.micros), Some(5_000_000));
     }

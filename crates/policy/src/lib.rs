@@ -14,11 +14,13 @@
 //! - [`report`]: what a driver enforces on this host.
 //! - [`secret`]: secrets that are used from inside and never are inside.
 //! - [`budget`]: money, tokens, calls and commands that may be used up.
+//! - [`data`]: files that are masked on the way in.
 //! - [`weakness`]: protections that tests take away.
 
 pub mod addresses;
 pub mod bind;
 pub mod budget;
+pub mod data;
 pub mod file;
 pub mod headers;
 pub mod limits;
@@ -33,6 +35,7 @@ pub mod weakness;
 
 pub use bind::Bind;
 pub use budget::Budget;
+pub use data::DataMount;
 pub use headers::HeaderRule;
 pub use limits::Limits;
 pub use network::{Network, Rule};

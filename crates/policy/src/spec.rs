@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bind::{Bind, BindError};
 use crate::budget::{Budget, BudgetError};
+use crate::data::{DataMount, MOST};
 use crate::headers::{HeaderError, HeaderRule};
 use crate::limits::{LimitError, Limits};
 use crate::network::{Network, NetworkError};
@@ -71,6 +72,9 @@ pub struct Spec {
     pub limits: Limits,
     /// Host folders shown inside.
     pub mounts: Vec<Bind>,
+    /// Files shown inside after they were masked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub data: Vec<DataMount>,
     /// Environment of its commands, `NAME=value`; nothing is taken from the host.
     pub env: Vec<String>,
     /// Where its commands start.
@@ -102,6 +106,7 @@ impl Default for Spec {
             isolation: Isolation::default(),
             limits: Limits::default(),
             mounts: Vec::new(),
+            data: Vec::new(),
             env: Vec::new(),
             workdir: None,
             user: None,
@@ -128,6 +133,9 @@ pub enum SpecError {
     /// A mount is off.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Too much of it.
+    #[error("a sandbox can have at most {MOST} files that are masked on the way in, not {0}")]
+    Data(usize),
     /// Not a variable.
     #[error("'{0}' is not of the form NAME=value")]
     Env(String),
@@ -194,6 +202,10 @@ impl Spec {
     pub fn check(&self) -> Result<(), SpecError> {
         self.limits.check()?;
         self.mounts.iter().try_for_each(Bind::check)?;
+        self.data.iter().try_for_each(DataMount::check)?;
+        if self.data.len() > MOST {
+            return Err(SpecError::Data(self.data.len()));
+        }
         for variable in &self.env {
             let valid = variable.split_once('=').is_some_and(|(name, _)| !name.is_empty());
             if !valid || variable.contains('\0') {

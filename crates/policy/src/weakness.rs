@@ -49,6 +49,12 @@ pub const ALL: &[&str] = &[
     "host-root",
     "host-run",
     "host-shm",
+    "egress-rules",
+    "egress-vetting",
+    "egress-checks",
+    "egress-questions",
+    "egress-limits",
+    "placeholders",
 ];
 
 /// Why there is no such weakness.

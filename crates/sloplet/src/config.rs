@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use sloplet_policy::file::File;
 use sloplet_policy::{Budget, ByteSize, Limits, Network, SecretRule, Span, Spec};
 
@@ -27,9 +27,6 @@ pub struct Rest {
 
 /// The spec of a file and flags.
 pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> {
-    if !file.data.is_empty() {
-        bail!("[data] is not supported yet: mask the file with 'sloplet mask' and mount the result");
-    }
     let (base, defaults) = (&file.sandbox, Limits::default());
     let limits = Limits {
         memory: machine.memory.or(base.memory).unwrap_or(defaults.memory),
@@ -50,6 +47,7 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
         isolation: machine.isolation.or(base.isolation).unwrap_or_default(),
         limits,
         mounts,
+        data: file.data.mounts.clone(),
         env,
         workdir: machine.workdir.clone().or_else(|| base.workdir.clone()),
         user: machine.user.clone().or_else(|| base.user.clone()),

@@ -12,7 +12,7 @@ use common::{Ended, Host, Sloplet};
 use serde_json::Value;
 
 /// A protection, and the probe that must notice that it is missing.
-const WEAKNESSES: [(&str, &str); 40] = [
+const WEAKNESSES: [(&str, &str); 51] = [
     ("seccomp", "other-doors"),
     ("seccomp", "privileges"),
     ("seccomp-namespaces", "namespaces"),
@@ -53,7 +53,24 @@ const WEAKNESSES: [(&str, &str); 40] = [
     ("host-root", "climb-out"),
     ("host-run", "host-sockets"),
     ("host-shm", "shared-memory"),
+    ("egress-rules", "egress-redirect"),
+    ("egress-rules", "egress-proxy"),
+    ("egress-rules", "egress-ports"),
+    ("egress-rules", "egress-names"),
+    ("egress-vetting", "egress-rebinding"),
+    ("egress-vetting", "egress-addresses"),
+    ("egress-checks", "egress-names"),
+    ("egress-checks", "egress-requests"),
+    ("egress-questions", "egress-questions"),
+    ("egress-limits", "egress-floods"),
+    ("placeholders", "egress-secrets"),
 ];
+
+/// Results that the ledger has.
+fn recorded(sloplet: &Sloplet) -> Vec<Value> {
+    let ended = sloplet.invoke(&["audit", "--kind", "verification", "--json"]).finish().expect_code(0);
+    ended.out().lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone()).collect()
+}
 
 /// `sloplet verify` in a folder without a configuration.
 fn verify(sloplet: &Sloplet, words: &[&str]) -> Ended {
@@ -82,7 +99,7 @@ fn nothing_gets_out_of_a_whole_sandbox_of_root() {
     let unclear: Vec<_> =
         of_verdict(report, "inconclusive").into_iter().filter(|result| result["probe"] != "processor-share").collect();
     assert!(unclear.is_empty(), "{unclear:#?}");
-    assert!(of_verdict(report, "contained").len() > 45, "{ended}");
+    assert!(of_verdict(report, "contained").len() > 55, "{ended}");
     for result in report["results"].as_array().unwrap() {
         assert!(
             !result["tries"].as_str().unwrap().is_empty() && !result["why"].as_str().unwrap().is_empty(),
@@ -170,6 +187,17 @@ fn a_run_can_insist_on_a_verification_of_its_very_configuration() {
     // Another configuration is another matter.
     run(&["--memory", "300MiB"]).expect_code(125);
     run(&["--mount", "/usr/share:/x"]).expect_code(125);
+    // Written down and signed: the digest is that of the report as it is kept.
+    let records = recorded(&root);
+    assert_eq!(records.len(), 2, "{records:?}");
+    assert_eq!((&records[0]["complete"], &records[1]["complete"]), (&false.into(), &true.into()), "{records:?}");
+    let path = fs::read_dir(root.data.join("verified")).unwrap().flatten().next().unwrap().path();
+    assert_eq!(records[1]["sha256"].as_str().unwrap(), digest_of(&path), "{records:?}");
+    assert_eq!(records[1]["digest"].as_str().unwrap(), path.file_stem().unwrap().to_str().unwrap());
+    assert_eq!((records[1]["escaped"].as_u64(), records[1]["driver"].as_str()), (Some(0), Some("namespaces")));
+    let ended = root.invoke(&["audit"]).finish().expect_code(0);
+    assert!(ended.out().contains("contained, 0 escaped"), "{ended}");
+    root.invoke(&["audit", "verify"]).finish().expect_code(0);
     // Nothing has changed; now something has.
     let ended = verify(&root, &[&config[..], &["--changed"]].concat()).expect_code(0);
     assert!(ended.stderr.contains("nothing has changed"), "{ended}");
@@ -259,7 +287,15 @@ fn a_server_verifies_on_a_schedule_and_shows_the_result() {
     );
     let page = common::http::exchange(&server.address, request.as_bytes());
     assert!(page.text().contains("sloplet_verification_passed{driver=\"namespaces\"} 1"), "{}", page.text());
+    let ended = server.command(&["audit", "--kind", "verification"]).expect_code(0);
+    assert!(ended.out().contains("contained, 0 escaped"), "{ended}");
     server.end();
+}
+
+/// SHA-256, by a program that nobody here wrote.
+fn digest_of(path: &Path) -> String {
+    let done = std::process::Command::new("sha256sum").arg(path).output().unwrap();
+    String::from_utf8_lossy(&done.stdout).split(' ').next().unwrap().to_owned()
 }
 
 /// Well-formed, by a parser that nobody here wrote.

@@ -33,6 +33,9 @@ pub fn act(name: &str, words: &[&str]) -> u8 {
         "stop" => stop(),
         "kill-all" => kill_all(number(0)),
         "connect" => connect(number(0)),
+        "call" => crate::calls::act(words.first().copied().unwrap_or_default()),
+        "variable" => std::env::var(words.first().copied().unwrap_or_default()).map_err(io::Error::other),
+        "search" => search(&words.concat()),
         "cat" => fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         "put" => fs::write(path, words.get(1).copied().unwrap_or_default()).map(|()| "written".to_owned()),
         "set-id" => set_id(path),
@@ -257,6 +260,23 @@ fn random() -> io::Result<String> {
 fn stop() -> io::Result<String> {
     let first = kill_process(Pid::INIT, Signal::STOP);
     Ok(format!("{first:?}"))
+}
+
+/// Finds a text in any file, variable or command line within reach; fails if there is none.
+fn search(text: &str) -> io::Result<String> {
+    let found = crate::probes::search(Path::new("/"), text.as_bytes(), &mut 20_000, 0);
+    if let Some(path) = found {
+        return Ok(path.display().to_string());
+    }
+    for entry in fs::read_dir("/proc")?.flatten() {
+        for file in ["environ", "cmdline"] {
+            let path = entry.path().join(file);
+            if fs::read(&path).is_ok_and(|bytes| crate::part::contains(&bytes, text.as_bytes())) {
+                return Ok(path.display().to_string());
+            }
+        }
+    }
+    Err(io::Error::other("nowhere"))
 }
 
 /// `kill -9 -1`; as another user if one is named.

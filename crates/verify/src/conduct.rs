@@ -40,8 +40,8 @@ pub struct Verification<'a> {
     pub only: Vec<String>,
     /// Is told which probe is next, its place, and how many there are.
     pub progress: &'a dyn Fn(&str, usize, usize),
-    /// Is given the result, before anybody else: for a ledger that signs it.
-    pub finished: &'a dyn Fn(&Report),
+    /// Is given the result, before anybody else: for a ledger that signs it. What cannot be written down counts for nothing.
+    pub finished: &'a dyn Fn(&Report) -> io::Result<()>,
 }
 
 /// Why nothing could be verified.
@@ -65,6 +65,9 @@ pub enum VerifyError {
     /// The wall.
     #[error(transparent)]
     Driver(#[from] DriverError),
+    /// The result.
+    #[error("cannot write the result down: {0}")]
+    Unrecorded(#[source] io::Error),
     /// No such wall.
     #[error("isolation '{0}' is not available in this build")]
     NoWall(Isolation),
@@ -81,6 +84,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
     canaries.settings.protected_hosts.clone_from(&radius.hosts);
     canaries.settings.protected_paths.clone_from(&radius.paths);
     canaries.settings.protected_env.clone_from(&radius.env);
+    canaries.settings.way_out = wanted.spec.reaches_out();
     let (spec, program) = equipped(&wanted.spec, canaries.folder());
     let applies = |probe: &&&Probe| missing(probe, &wall).is_none();
     let attempts: Vec<&str> = probes
@@ -109,7 +113,6 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
         let mut parts = Vec::new();
         let finding = match (&probe.kind, missing(probe, &wall)) {
             (_, Some(reason)) => Finding::not_applicable(reason),
-            (Kind::WayOut, None) => Finding::not_applicable("this sandbox has no way out"),
             (Kind::Attempts { refusals, .. }, None) => {
                 let of = |answers: &'_ [Answer]| -> Vec<Answer> {
                     answers.iter().filter(|answer| answer.probe == probe.name).cloned().collect()
@@ -163,7 +166,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
         weakened: wanted.spec.weaken.map(str::to_owned),
         results,
     };
-    (wanted.finished)(&report);
+    (wanted.finished)(&report).map_err(VerifyError::Unrecorded)?;
     Ok(report)
 }
 
@@ -189,6 +192,8 @@ fn missing(probe: &Probe, wall: &DriverReport) -> Option<String> {
 /// The spec with the program for attempts in it, and where that is.
 fn equipped(spec: &Spec, folder: &Path) -> (Spec, String) {
     let mut spec = spec.clone();
+    // Masked anew for each of dozens of sandboxes, it would prove nothing more.
+    spec.data = Vec::new();
     let own_root = spec.isolation != Isolation::Process;
     for name in ["probe", "shown"] {
         let from = folder.join(name);

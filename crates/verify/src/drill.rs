@@ -5,11 +5,14 @@ use std::process::{Command as HostCommand, Stdio};
 use std::time::Duration;
 
 use sloplet_client::{ClientError, Output};
+use sloplet_engine::outward::private::Private;
 use sloplet_engine::{Command, DriverError, Engine, EngineError, Patron, Sandbox};
 use sloplet_policy::Spec;
 use sloplet_wire::Target;
 
+use crate::calls::Call;
 use crate::canaries::Canaries;
+use crate::outside::World;
 use crate::probe::{Finding, Pending};
 use crate::program::SUBCOMMAND;
 use crate::settings::Settings;
@@ -101,6 +104,37 @@ impl Drill<'_> {
         let mut spec = self.spec.clone();
         change(&mut spec);
         Ok(self.engine.create(spec, &Patron::plain("verify")).await?)
+    }
+
+    /// The description of the verified sandbox, changed in some respect.
+    pub fn spec_with(&self, change: impl FnOnce(&mut Spec)) -> Spec {
+        let mut spec = self.spec.clone();
+        change(&mut spec);
+        spec
+    }
+
+    /// A sandbox like the verified one, changed in some respect, whose way out leads to this world.
+    pub async fn sandbox_with(&self, world: &World, change: impl FnOnce(&mut Spec)) -> Result<Sandbox, DrillError> {
+        self.made_with(world, self.spec_with(change), Private::default()).await
+    }
+
+    /// A sandbox of this description, with these secrets, whose way out leads to this world.
+    pub async fn made_with(&self, world: &World, spec: Spec, private: Private) -> Result<Sandbox, DrillError> {
+        let patron = Patron { outside: world.outside(), private, ..Patron::plain("verify") };
+        Ok(self.engine.create(spec, &patron).await?)
+    }
+
+    /// Makes calls from inside; what came of each.
+    pub async fn call(&self, sandbox: &Sandbox, calls: &[Call]) -> Result<Vec<String>, DrillError> {
+        let mut all = Vec::new();
+        // A word of a command line has its bound.
+        for some in calls.chunks(16) {
+            let text = serde_json::to_string(some).map_err(io::Error::other)?;
+            let said = self.act(sandbox, &["call", &text]).await?;
+            let answers: Vec<String> = serde_json::from_str(&said.out).unwrap_or_default();
+            all.extend(some.iter().enumerate().map(|(place, _)| answers.get(place).cloned().unwrap_or_default()));
+        }
+        Ok(all)
     }
 
     /// The words that make the program inside do something.

@@ -10,6 +10,7 @@
 //! - [`program`]: the program that makes attempts, on the host and inside: the same binary with a hidden subcommand.
 //! - [`conduct`]: a whole verification.
 //! - [`drill`]: what probes that need the host's hand (bombs, archives, deadlines) are given.
+//! - [`outside`], [`calls`]: a world outside, for sandboxes with a way out, and calls to it from inside.
 //! - [`judge`]: from answers to verdicts.
 //! - [`report`], [`html`], [`junit`]: what is told, to people and machines.
 //! - [`record`]: results of earlier verifications, and whether one still speaks for a configuration.
@@ -22,12 +23,14 @@
 //! matching probe must report a breach.
 
 pub mod acts;
+pub mod calls;
 pub mod canaries;
 pub mod conduct;
 pub mod drill;
 pub mod html;
 pub mod judge;
 pub mod junit;
+pub mod outside;
 pub mod part;
 pub mod probe;
 pub mod probes;

@@ -37,8 +37,6 @@ pub enum Kind {
     },
     /// With the host's hand, in sandboxes of its own.
     Drill(for<'a> fn(&'a Drill<'a>) -> Pending<'a>),
-    /// Only for sandboxes with a way out, which there are none of yet.
-    WayOut,
 }
 
 /// A drill under way.

@@ -90,7 +90,7 @@ impl Records {
         }
         fs::DirBuilder::new().mode(0o700).recursive(true).create(&self.0)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.0)?;
-        serde_json::to_writer(file.as_file_mut(), report)?;
+        file.as_file_mut().write_all(report.text()?.as_bytes())?;
         file.as_file_mut().flush()?;
         file.persist(self.path(&report.digest)).map(drop).map_err(|error| error.error)
     }
@@ -155,6 +155,7 @@ pub fn digest(spec: &Spec, radius: &Radius, driver: &str, program: &Path) -> Str
         "isolation": spec.isolation,
         "limits": spec.limits,
         "mounts": spec.mounts,
+        "data": spec.data,
         "env": names,
         "user": spec.user,
         "best_effort": spec.best_effort,

@@ -82,6 +82,11 @@ pub struct Part {
 }
 
 impl Report {
+    /// As it is kept, and as digests of it are made.
+    pub fn text(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
     /// How many results are of this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.results.iter().filter(|result| result.verdict == verdict).count()

@@ -60,6 +60,8 @@ pub struct Settings {
     pub throwaway: u32,
     /// Digests of the host's variables, `NAME=value` each: what they say is nobody's business inside.
     pub variables: Vec<String>,
+    /// Whether the sandbox has a way out: connections are then accepted by the host, which decides afterwards.
+    pub way_out: bool,
     /// Hosts of the blast radius, `name` or `name:port`.
     pub protected_hosts: Vec<String>,
     /// Paths of the blast radius.

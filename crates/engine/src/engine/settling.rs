@@ -66,6 +66,9 @@ impl Engine {
             mounts: spec.mounts.iter().map(mount).collect(),
             network: serde_json::to_string(&spec.reach()).unwrap_or_default().into(),
         }))?;
+        for masked in sandbox.masked() {
+            sandbox.journal().write(Event::DataMasked(masked.clone()))?;
+        }
         Ok(())
     }
 
@@ -94,7 +97,7 @@ impl Engine {
         Standing {
             journal: Journal::new(&self.ledger, id, &patron.actor),
             account: self.accounts().open(id, spec.budget.clone()),
-            environment: patron.private.environment(),
+            environment: patron.private.environment(spec.lacks("placeholders")),
         }
     }
 }

@@ -45,7 +45,7 @@ impl Warm {
 
     /// A machine like this, if one is ready and its image is still what that name means.
     pub(super) fn take(&self, engine: &Engine, spec: &Spec) -> Option<Sandbox> {
-        if self.wanted.is_empty() || !spec.mounts.is_empty() {
+        if self.wanted.is_empty() || !spec.mounts.is_empty() || !spec.data.is_empty() {
             return None;
         }
         let (wanted, digest) = (kind(spec), engine.resolve(&spec.image).ok()?.digest);

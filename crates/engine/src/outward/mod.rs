@@ -11,10 +11,11 @@ mod record;
 
 use std::sync::{Arc, OnceLock};
 
-use sloplet_egress::{Ask, Counters, Egress, Nobody, Options, Sockets};
+use sloplet_egress::{Ask, Connect, Counters, Egress, Nobody, Options, Resolve, Sockets, System};
 use sloplet_gateway::account::{Account, Reached};
 use sloplet_gateway::{Accounts, Gateway, Prices, Setup};
 use sloplet_policy::budget::Budget;
+use sloplet_policy::network::NetworkLimits;
 use sloplet_policy::{HeaderRule, Isolation, Network, Rule, Spec};
 
 use crate::driver::{Extras, Outlets, PutFile};
@@ -41,6 +42,24 @@ pub struct Patron {
     pub ask: Arc<dyn Ask>,
     /// What happens when its budget is used up.
     pub at_cap: AtCapDo,
+    /// What there is outside: names and connections of the host, unless somebody verifies its way out.
+    pub outside: Outside,
+}
+
+/// What a way out leads to.
+#[derive(Clone)]
+pub struct Outside {
+    /// Where names lead.
+    pub resolver: Arc<dyn Resolve>,
+    /// Connects to addresses that were vetted.
+    pub connector: Arc<dyn Connect>,
+}
+
+impl Default for Outside {
+    /// The host's.
+    fn default() -> Self {
+        Self { resolver: Arc::new(System), connector: Arc::new(System) }
+    }
 }
 
 impl Patron {
@@ -54,6 +73,7 @@ impl Patron {
             files: Vec::new(),
             ask: Arc::new(Nobody),
             at_cap: Arc::new(|_| {}),
+            outside: Outside::default(),
         }
     }
 }
@@ -139,9 +159,19 @@ impl Outward {
             events: record::of_egress(journal.clone()),
             intercept: gateway.clone().map(|gateway| Arc::new(gateway) as Arc<dyn sloplet_egress::Intercept>),
             ask,
+            resolver: patron.outside.resolver.clone(),
+            connector: patron.outside.connector.clone(),
+            weaken: spec.weaken,
             ..Options::default()
         };
-        let egress = Egress::start(Arc::new(sockets), without(spec.reach(), &denied), options);
+        let mut network = without(spec.reach(), &denied);
+        network.internet |= spec.lacks("egress-rules");
+        if spec.lacks("egress-limits") {
+            let most = u32::MAX;
+            network.limits =
+                NetworkLimits { connections: most, new_per_second: most, dns_per_second: most, ..network.limits };
+        }
+        let egress = Egress::start(Arc::new(sockets), network, options);
         Ok(Self { egress, gateway, spec: std::sync::Mutex::new(spec.clone()), denied })
     }
 

@@ -119,12 +119,17 @@ impl Private {
         &self.secrets
     }
 
-    /// Variables of all commands inside: placeholders, and whom to trust.
-    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+    /// Variables of all commands inside: placeholders, and whom to trust. `bare` puts the values themselves there, to test who
+    /// should notice.
+    pub(crate) fn environment(&self, bare: bool) -> Vec<(String, String)> {
         if self.authority.is_none() {
             return Vec::new();
         }
-        let placeholders = self.secrets.iter().map(|secret| (secret.rule.name.clone(), secret.placeholder.clone()));
+        let shown = |secret: &Secret| match bare {
+            true => String::from_utf8_lossy(secret.value.expose()).into_owned(),
+            false => secret.placeholder.clone(),
+        };
+        let placeholders = self.secrets.iter().map(|secret| (secret.rule.name.clone(), shown(secret)));
         trust_environment(Path::new(BUNDLE), Path::new(JAVA)).into_iter().chain(placeholders).collect()
     }
 

@@ -16,18 +16,21 @@ impl Maker {
         if !value.chars().all(|c| c.is_ascii_digit() || "+()-./ ".contains(c)) {
             return None;
         }
-        let digits: String = value.chars().filter(char::is_ascii_digit).collect();
-        if !(6..=17).contains(&digits.len()) {
-            return None;
+        let (mut buffer, mut count) = ([0; 17], 0);
+        for digit in value.bytes().filter(u8::is_ascii_digit) {
+            *buffer.get_mut(count)? = digit;
+            count += 1;
         }
+        let digits = std::str::from_utf8(&buffer[..count]).ok().filter(|digits| digits.len() >= 6)?;
         let kept = if value.trim_start().starts_with('+') {
-            country(&digits)
+            country(digits)
         } else if let Some(rest) = digits.strip_prefix("00") {
             2 + country(rest)
         } else {
             0
         };
-        let mut fake = digits.get(..kept)?.to_owned();
+        let mut fake = String::with_capacity(24);
+        fake.push_str(digits.get(..kept)?);
         shape::permute(&self.all, &self.prf, digits.get(kept..).filter(|rest| rest.len() >= 4)?, &mut fake)?;
         shape::refill(value, &fake, out);
         Some(())

@@ -12,6 +12,7 @@ pub use money::{iban_is_valid, luhn_is_valid};
 use std::collections::HashMap;
 
 use crate::Key;
+use crate::hash::QuickState;
 use crate::permute::Permutations;
 use crate::prf::{Draw, Prf};
 use crate::rule::{Kind, Rule};
@@ -42,7 +43,9 @@ pub struct Maker {
     first: Prf,
     last: Prf,
     host: Prf,
-    hosts: HashMap<String, String>,
+    hosts: HashMap<String, String, QuickState>,
+    /// By how many days dates are shifted that have no key.
+    shift: i64,
     /// Above 0 if the fakes before were no good.
     attempt: u8,
 }
@@ -60,7 +63,8 @@ impl Maker {
             first: part(Kind::FirstName),
             last: part(Kind::LastName),
             host: Prf::new(key, "host"),
-            hosts: HashMap::new(),
+            hosts: HashMap::default(),
+            shift: time::shift(&prf, rule, None),
             words: rule.locale.as_deref().and_then(Words::find).unwrap_or_else(Words::default_language),
             rule: rule.clone(),
             prf,

@@ -1,7 +1,7 @@
 //! Names of people, users and mailboxes.
 
 use super::Maker;
-use crate::words::Words;
+use crate::words::{Words, lowered};
 
 /// What is no part of a name and tells nothing.
 const TITLES: &[&str] =
@@ -48,20 +48,25 @@ impl Maker {
             }
             self.word(word, first, out)?;
         }
-        let mut draw = self.draw(value);
-        self.unique_suffix(&mut draw, ' ', out);
+        if self.rule.unique {
+            let mut draw = self.draw(value);
+            self.unique_suffix(&mut draw, ' ', out);
+        }
         Some(())
     }
 
     /// One word of a name: drawn without regard to its case, written in its case.
     fn word(&mut self, word: &str, first: bool, out: &mut String) -> Option<()> {
-        let lower = word.to_lowercase();
+        lowered(word, |lower| self.lower_word(word, lower, first, out))
+    }
+
+    fn lower_word(&self, word: &str, lower: &str, first: bool, out: &mut String) -> Option<()> {
         let prf = if first { &self.first } else { &self.last };
         let names = if first { &self.words.first } else { &self.words.last };
         for attempt in self.attempt..self.attempt + 4 {
-            let mut fake = String::new();
+            let mut fake = String::with_capacity(32);
             names.invent(&mut prf.draw_again(lower.as_bytes(), attempt), &mut fake);
-            if fake.to_lowercase() == lower {
+            if lowered(&fake, |fake| fake == lower) {
                 continue;
             }
             let letters = word.chars().filter(|c| c.is_alphabetic()).count();

@@ -7,10 +7,10 @@ use crate::shape;
 impl Maker {
     /// A street, with a number where the value has one.
     pub(super) fn street(&mut self, value: &str, out: &mut String) -> Option<()> {
-        let words: Vec<&str> = value.split_whitespace().collect();
-        let starts_with_digit = |word: &&&str| word.starts_with(|c: char| c.is_ascii_digit());
-        let before = words.first().filter(starts_with_digit).copied();
-        let behind = words.last().filter(|_| words.len() > 1).filter(starts_with_digit).copied();
+        let mut words = value.split_whitespace();
+        let starts_with_digit = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+        let before = words.next().filter(starts_with_digit);
+        let behind = words.next_back().filter(starts_with_digit);
         if !value.chars().any(char::is_alphabetic) {
             return None;
         }
@@ -30,11 +30,32 @@ impl Maker {
 
     fn street_name(&self, draw: &mut Draw, out: &mut String) {
         let suffix = draw.pick(self.words.street_suffix).unwrap_or_default();
-        let mut name = String::new();
-        self.words.last.invent(draw, &mut name);
         let joined = suffix.starts_with(char::is_lowercase);
-        let form = if joined { self.words.street.replace("} {", "}{") } else { self.words.street.to_owned() };
-        out.push_str(&form.replace("{StreetName}", &name).replace("{StreetSuffix}", suffix));
+        let mut form = self.words.street;
+        let (mut name, mut written) = (None, false);
+        while !form.is_empty() {
+            if let Some(rest) = form.strip_prefix("{StreetName}") {
+                match name {
+                    None => {
+                        let start = out.len();
+                        self.words.last.invent(draw, out);
+                        name = Some(start..out.len());
+                    }
+                    Some(ref again) => out.extend_from_within(again.clone()),
+                }
+                (form, written) = (rest, true);
+            } else if let Some(rest) = form.strip_prefix("{StreetSuffix}") {
+                out.push_str(suffix);
+                (form, written) = (rest, true);
+            } else if joined && written && form.starts_with(" {") {
+                form = &form[1..];
+                written = false;
+            } else {
+                let mut rest = form.chars();
+                out.extend(rest.next());
+                (form, written) = (rest.as_str(), false);
+            }
+        }
     }
 
     pub(super) fn city(&mut self, value: &str, out: &mut String) -> Option<()> {
@@ -90,8 +111,10 @@ impl Maker {
         if street {
             return None;
         }
-        let mut draw = self.draw(value);
-        self.unique_suffix(&mut draw, ' ', out);
+        if self.rule.unique {
+            let mut draw = self.draw(value);
+            self.unique_suffix(&mut draw, ' ', out);
+        }
         Some(())
     }
 

@@ -1,7 +1,8 @@
 //! Dates, shifted by days: distances stay, the day of birth does not.
 
 use super::Maker;
-use crate::rule::DateFormat;
+use crate::prf::Prf;
+use crate::rule::{DateFormat, Rule};
 
 const DAY: i64 = 86_400;
 /// As far as dates are shifted if nothing is said.
@@ -23,10 +24,7 @@ enum Form {
 impl Maker {
     /// All dates with the same key (or all, without one) are shifted by the same number of days, never by none.
     pub(super) fn date(&mut self, value: &str, key: Option<&str>, out: &mut String) -> Option<()> {
-        let days = i64::from(self.rule.days.unwrap_or(DAYS));
-        let mut draw = self.prf.draw(key.unwrap_or_default().as_bytes());
-        let shift = draw.below(2 * days as u64) as i64 - days;
-        let shift = if shift >= 0 { shift + 1 } else { shift };
+        let shift = if key.is_none() { self.shift } else { shift(&self.prf, &self.rule, key) };
         if let Some(unit) = match self.rule.format {
             Some(DateFormat::Unix) => Some(DAY),
             Some(DateFormat::UnixMs) => Some(DAY * 1000),
@@ -41,6 +39,14 @@ impl Maker {
         out.push_str(rest);
         Some(())
     }
+}
+
+/// By how many days a rule shifts the dates of a key: never by none.
+pub(super) fn shift(prf: &Prf, rule: &Rule, key: Option<&str>) -> i64 {
+    let days = i64::from(rule.days.unwrap_or(DAYS));
+    let mut draw = prf.draw(key.unwrap_or_default().as_bytes());
+    let shift = draw.below(2 * days as u64) as i64 - days;
+    if shift >= 0 { shift + 1 } else { shift }
 }
 
 /// Whether `value` is a date in a form that is known.
@@ -74,8 +80,10 @@ fn read(value: &str, format: Option<DateFormat>) -> Option<(Form, i64, &str)> {
         return Some((Form::Compact, day, rest));
     }
     let between = date.chars().find(|c| !c.is_ascii_digit()).filter(|c| "-/.".contains(*c))?;
-    let parts: Vec<&str> = date.split(between).collect();
-    let [a, b, c] = parts[..] else { return None };
+    let mut parts = date.split(between);
+    let (Some(a), Some(b), Some(c), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok())?;
     let (x, y, z) = (number(a)?, number(b)?, number(c)?);
     if a.len() == 4 && b.len() <= 2 && c.len() <= 2 {
@@ -100,14 +108,40 @@ fn write(form: Form, day: i64, like: &str, out: &mut String) {
     let (year, month, day) = civil_of(day);
     // Written 3/4/2020 and not 03/04/2020?
     let short = like.split(|c: char| !c.is_ascii_digit()).take(3).any(|part| part.len() == 1);
-    let two = |number: u32| if short { number.to_string() } else { format!("{number:02}") };
-    let (month, day) = (two(month), two(day));
-    out.push_str(&match form {
-        Form::Ymd(between) => format!("{year:04}{between}{month}{between}{day}"),
-        Form::Dmy(between) => format!("{day}{between}{month}{between}{year:04}"),
-        Form::Mdy(between) => format!("{month}{between}{day}{between}{year:04}"),
-        Form::Compact => format!("{year:04}{month}{day}"),
-    });
+    let two = |out: &mut String, number: u32| digits(i64::from(number), if short { 1 } else { 2 }, out);
+    match form {
+        Form::Ymd(_) | Form::Compact => {
+            let between = if let Form::Ymd(between) = form { Some(between) } else { None };
+            digits(year, 4, out);
+            out.extend(between);
+            two(out, month);
+            out.extend(between);
+            two(out, day);
+        }
+        Form::Dmy(between) | Form::Mdy(between) => {
+            let (first, second) = if matches!(form, Form::Dmy(_)) { (day, month) } else { (month, day) };
+            two(out, first);
+            out.push(between);
+            two(out, second);
+            out.push(between);
+            digits(year, 4, out);
+        }
+    }
+}
+
+/// A number of at most four digits, with zeros in front up to a width.
+fn digits(number: i64, width: usize, out: &mut String) {
+    if !(0..10_000).contains(&number) {
+        return out.push_str(&format!("{number:0width$}"));
+    }
+    let (mut left, mut text) = (number, [b'0'; 4]);
+    let mut start = text.len();
+    while left > 0 || text.len() - start < width {
+        start -= 1;
+        text[start] = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    out.extend(text[start..].iter().copied().map(char::from));
 }
 
 fn civil(year: u32, month: u32, day: u32) -> Option<i64> {

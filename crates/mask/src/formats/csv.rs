@@ -196,6 +196,99 @@ fn writer(delimiter: u8, windows: bool, size: usize) -> Writer<Vec<u8>> {
 }
 
 fn work(masker: &mut Masker, piece: &Piece, delimiter: u8, count: usize, windows: bool) -> Result<Vec<u8>, MaskError> {
+    match plain(&piece.bytes) {
+        true => work_plain(masker, piece, delimiter, count, windows),
+        false => work_quoted(masker, piece, delimiter, count, windows),
+    }
+}
+
+/// Whether there is nothing in it that only a parser understands: no quote, and no CR but before LF.
+fn plain(bytes: &[u8]) -> bool {
+    memchr2_iter(b'"', b'\r', bytes).all(|at| bytes[at] == b'\r' && bytes.get(at + 1) == Some(&b'\n'))
+}
+
+/// Records of a piece without quotes: as good as the parser's, at a fraction of its price.
+fn work_plain(
+    masker: &mut Masker,
+    piece: &Piece,
+    delimiter: u8,
+    count: usize,
+    windows: bool,
+) -> Result<Vec<u8>, MaskError> {
+    let text = std::str::from_utf8(&piece.bytes).map_err(|error| {
+        let before = &piece.bytes[..error.valid_up_to()];
+        let line = piece.line + memchr::memchr_iter(b'\n', before).count() as u64;
+        MaskError::malformed(line, "not UTF-8: convert the file first")
+    })?;
+    let mut out = Vec::with_capacity(text.len() + text.len() / 4);
+    let mut cells: Vec<(usize, Option<&str>)> = Vec::with_capacity(count);
+    let (mut line, mut start) = (piece.line, 0);
+    while start < text.len() {
+        let end = memchr::memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |end| start + end);
+        let record = &text[start..end];
+        let record = record.strip_suffix('\r').unwrap_or(record);
+        start = end + 1;
+        if !record.is_empty() {
+            cells.clear();
+            let mut from = 0;
+            for at in memchr::memchr_iter(delimiter, record.as_bytes()).chain([record.len()]) {
+                cells.push((cells.len(), Some(&record[from..at])));
+                from = at + 1;
+            }
+            if cells.len() != count {
+                let why = format!("{} fields, but the header has {count}", cells.len());
+                return Err(MaskError::malformed(line, why));
+            }
+            masker.mask(&cells);
+            let begin = out.len();
+            let mut written = 0;
+            for (at, (_, field)) in cells.iter().enumerate() {
+                let field = match masker.outcome(at) {
+                    Outcome::Dropped => continue,
+                    Outcome::Null => "",
+                    Outcome::Kept => field.unwrap_or_default(),
+                    Outcome::Masked => masker.fake(at),
+                };
+                if written > 0 {
+                    out.push(delimiter);
+                }
+                push_field(field, delimiter, &mut out);
+                written += 1;
+            }
+            if written == 1 && out.len() == begin {
+                out.extend_from_slice(b"\"\""); // else it would be no record
+            }
+            out.extend_from_slice(if windows { b"\r\n" } else { b"\n" });
+        }
+        line += 1;
+    }
+    Ok(out)
+}
+
+/// A field, in quotes if it needs them.
+fn push_field(field: &str, delimiter: u8, out: &mut Vec<u8>) {
+    let bytes = field.as_bytes();
+    let special = |byte: &u8| *byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
+    if !bytes.iter().any(special) {
+        return out.extend_from_slice(bytes);
+    }
+    out.push(b'"');
+    for byte in bytes {
+        if *byte == b'"' {
+            out.push(b'"');
+        }
+        out.push(*byte);
+    }
+    out.push(b'"');
+}
+
+fn work_quoted(
+    masker: &mut Masker,
+    piece: &Piece,
+    delimiter: u8,
+    count: usize,
+    windows: bool,
+) -> Result<Vec<u8>, MaskError> {
     let mut reader =
         ReaderBuilder::new().has_headers(false).flexible(true).delimiter(delimiter).from_reader(&piece.bytes[..]);
     let mut writer = writer(delimiter, windows, piece.bytes.len() + piece.bytes.len() / 4);
@@ -257,6 +350,36 @@ mod tests {
             assert!(error.starts_with(&format!("line {line}: ")) && error.contains(why), "{error}");
         }
         assert_eq!(pieces("a,b\r\n\"1\r\n\",\"x\"\"y\"\r\n").unwrap(), 1);
+    }
+
+    #[test]
+    fn records_without_quotes_are_read_as_the_parser_reads_them() {
+        let rules =
+            "[table.t]\na = \"keep\"\nb = \"email\"\nc = { rule = \"constant\", value = \"x;\\\"y\" }\nd = \"drop\"\n";
+        let config = crate::Config::parse(rules).unwrap();
+        let names = ["a", "b", "c", "d"].map(str::to_owned);
+        let masker = Masker::for_columns(config.table("t").unwrap(), &names, &Key::from_seed(3)).unwrap();
+        for (text, windows) in [
+            ("1;x@y.test;2;3\n;;;\n\n4;plain;5;6", false),
+            ("ü;a@b.test;2;3\r\n\r\n\r\n;;;\r\n", true),
+            ("1;2;3\n", false),
+            ("1;x;2;3\n1;2;3;4;5\n", false),
+            ("", false),
+        ] {
+            let piece = Piece { bytes: text.as_bytes().to_vec(), line: 2 };
+            assert!(plain(&piece.bytes));
+            let one = work_plain(&mut masker.clone(), &piece, b';', 4, windows).map_err(|error| error.to_string());
+            let two = work_quoted(&mut masker.clone(), &piece, b';', 4, windows).map_err(|error| error.to_string());
+            assert_eq!(one, two, "{text:?}");
+        }
+        assert!(!plain(b"a,\"b\"\n") && !plain(b"a\rb\n") && !plain(b"a\r"));
+        let one = Masker::for_columns(config.table("t").unwrap(), &names[..1], &Key::from_seed(3)).unwrap();
+        let piece = Piece { bytes: b"x\n\ny\n".to_vec(), line: 2 };
+        let (mut first, mut second) = (one.clone(), one);
+        assert_eq!(
+            work_plain(&mut first, &piece, b';', 1, false).unwrap(),
+            work_quoted(&mut second, &piece, b';', 1, false).unwrap()
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sloplet_engine::life::{NewSandbox, OnTimeout, Record, State, Values, VolumeMount};
-use sloplet_policy::{Bind, Budget, Cpus, Isolation, Limits, Network, Span, Spec};
+use sloplet_policy::{Bind, Budget, Cpus, DataMount, Isolation, Limits, Network, Span, Spec};
 use utoipa::ToSchema;
 
 use super::extract::{object, optional_unit, said, unit};
@@ -62,6 +62,9 @@ pub struct CreateSandbox {
     /// Host folders shown inside; only for keys of the scope `admin`.
     #[schema(value_type = Vec<HostMount>)]
     pub mounts: Vec<Bind>,
+    /// Files of the host that are shown inside after they were masked; only for keys of the scope `admin`.
+    #[schema(value_type = Vec<MaskedFile>)]
+    pub data: Vec<DataMount>,
     /// Start even if this host cannot enforce every limit.
     pub best_effort: bool,
     /// A name to find it by: up to 63 letters, digits, `-`, `_` and `.`.
@@ -136,6 +139,25 @@ pub struct HostMount {
     pub writable: bool,
 }
 
+/// A file of the host whose masked copy is shown inside, read-only.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct MaskedFile {
+    /// The original, on the host; absolute.
+    #[schema(pattern = "^/[^\\x00]*$")]
+    pub from: String,
+    /// Where its copy is inside; absolute.
+    #[schema(pattern = "^/[^\\x00]*$")]
+    pub to: String,
+    /// The rules, on the host: what is done with each column; absolute.
+    #[schema(pattern = "^/[^\\x00]*$")]
+    pub mask: String,
+    /// The key that the fakes come from, on the host; the server's own if left out.
+    #[schema(pattern = "^/[^\\x00]*$")]
+    pub key: Option<String>,
+    /// The table of the rules, if the file's name does not say it.
+    pub table: Option<String>,
+}
+
 /// A volume shown inside.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct MountedVolume {
@@ -158,11 +180,16 @@ impl CreateSandbox {
     ) -> Result<(NewSandbox, Values), ApiError> {
         reach::check(&self.network, access)?;
         let (secrets, values) = reach::secrets(self.secrets)?;
-        if !self.mounts.is_empty() {
+        if !self.mounts.is_empty() || !self.data.is_empty() {
             access.require(Scope::Admin)?;
         }
         if let Some(mount) = self.mounts.iter().find(|mount| !mount.from.is_absolute()) {
             let message = format!("mounts: '{}' must be an absolute path of the host", mount.from.display());
+            return Err(ApiError::bad_request(message));
+        }
+        let paths = self.data.iter().flat_map(|data| [Some(&data.from), Some(&data.mask), data.key.as_ref()]);
+        if let Some(path) = paths.flatten().find(|path| !path.is_absolute()) {
+            let message = format!("data: '{}' must be an absolute path of the host", path.display());
             return Err(ApiError::bad_request(message));
         }
         if let Some(name) = &self.name {
@@ -190,6 +217,7 @@ impl CreateSandbox {
             isolation: self.isolation.unwrap_or_default(),
             limits,
             mounts: self.mounts,
+            data: self.data,
             env: variables(&self.env)?,
             workdir: self.workdir.map(Into::into),
             user: self.user,

@@ -32,9 +32,6 @@ fn request(options: Create) -> anyhow::Result<Value> {
     let reach = &options.machine.reach;
     let (network, budget) = (config::network(&file, reach), config::budget(&file, reach));
     let secrets = config::secrets(&file, reach)?;
-    if !file.data.is_empty() {
-        bail!("[data] is not supported yet: mask the file with 'sloplet mask' and mount the result");
-    }
     let kept = file.volumes.iter().map(|(name, path)| {
         let path = path.as_str().with_context(|| format!("[volumes] {name}: write {name} = \"/path\""))?;
         volume(&format!("{name}:{path}"))
@@ -90,6 +87,7 @@ fn request(options: Create) -> anyhow::Result<Value> {
         mounts.push(json!({"from": from, "to": mount.to, "writable": mount.writable}));
     }
     set("mounts", Some(mounts.into()));
+    set("data", (!file.data.mounts.is_empty()).then(|| serde_json::to_value(&file.data.mounts)).transpose()?);
     Ok(fields.into())
 }
 

@@ -80,7 +80,9 @@ pub fn event(event: &Event) -> String {
         Event::Prompt(it) | Event::ToolCall(it) => seen(it),
         Event::DataMasked(it) => format!("{} (rules {})", it.path, it.rules),
         Event::Verification(it) => {
-            format!("{} contained, {} escaped, {} skipped; sha256 {}", it.contained, it.escaped, it.skipped, it.sha256)
+            let part = if it.complete { "" } else { " (a part of the probes)" };
+            let counts = format!("{} contained, {} escaped, {} skipped", it.contained, it.escaped, it.skipped);
+            format!("{}{part}: {counts}; report {}", it.driver, it.sha256)
         }
         Event::Note(it) => it.text.to_string(),
         Event::Unknown(value) => value.to_string(),

@@ -1,8 +1,5 @@
 //! Everything that the configuration says must never be reached.
 
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
-
 use crate::part::{Parts, nothing};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
@@ -37,13 +34,10 @@ fn parts(settings: &Settings, parts: &mut Parts) {
             Some(port) => vec![port],
             None => vec![443, 80, 22, 5432],
         };
-        parts.optional(format!("host {host}"), move |_| {
+        parts.optional(format!("host {host}"), move |settings| {
             for port in &ports {
-                let Ok(found) = (name.as_str(), *port).to_socket_addrs() else { return nothing("no address") };
-                for address in found.take(2) {
-                    if TcpStream::connect_timeout(&address, Duration::from_millis(400)).is_ok() {
-                        return Ok(format!("connected to {address}"));
-                    }
+                if let Ok(reached) = super::network::connect(settings, &name, *port) {
+                    return Ok(reached);
                 }
             }
             nothing("nobody answers")

@@ -62,6 +62,9 @@ mod zombies;
 
 use crate::probe::Probe;
 
+pub(crate) use network::spelled;
+pub(crate) use secrets::search;
+
 probes![
     agent_binary::PROBE,
     agent_script::PROBE,
@@ -109,16 +112,19 @@ probes![
     processor::PROBE,
     network::DIRECT,
     network::METADATA,
+    way_out::ADDRESSES,
     way_out::REDIRECT,
     way_out::REBINDING,
     way_out::PROXY,
     way_out::NAMES,
     way_out::REQUESTS,
     network::NAMES,
+    way_out::QUESTIONS,
     network::NEIGHBOURS,
     way_out::PORTS,
     way_out::FLOODS,
     secrets::PROBE,
+    way_out::TOKENS,
     neighbours::PROBE,
     twins::PROBE,
     recreate::PROBE,

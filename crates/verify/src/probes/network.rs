@@ -1,9 +1,12 @@
 //! The network, as long as there is no way out: nothing may answer.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
-use crate::part::{Parts, Tried, listed, nothing};
+use sloplet_policy::addresses::SYNTHETIC_V4;
+
+use crate::part::{Parts, Tried, contains, listed, nothing, shown};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
 
@@ -52,7 +55,7 @@ pub const NEIGHBOURS: Probe = Probe {
 fn direct(settings: &Settings, parts: &mut Parts) {
     let port = settings.port;
     for address in ["127.0.0.1", "2130706433", "0177.0.0.1", "0x7f.1", "0.0.0.0"] {
-        let connecting = move |_: &Settings| connect(address, port);
+        let connecting = move |settings: &Settings| connect(settings, address, port);
         if address == "127.0.0.1" {
             parts.add("the host's loopback", connecting)
         } else {
@@ -60,7 +63,7 @@ fn direct(settings: &Settings, parts: &mut Parts) {
         }
     }
     if let Some(own) = settings.address_outside.clone() {
-        parts.add("the host's own address", move |_| connect(&own, port));
+        parts.add("the host's own address", move |settings| connect(settings, &own, port));
     }
     parts.add("UDP to the host's loopback", move |settings| {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -80,7 +83,10 @@ fn direct(settings: &Settings, parts: &mut Parts) {
         let others: Vec<&str> = names.filter(|name| *name != "lo").collect();
         if others.is_empty() { nothing("only lo") } else { Ok(others.join(", ")) }
     });
-    parts.optional("a route out", |_| {
+    parts.optional("a route out", |settings| {
+        if settings.inside && settings.way_out {
+            return nothing("it leads to the host's own egress");
+        }
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect("192.0.2.1:9")?;
         Ok("there is one".into())
@@ -91,7 +97,7 @@ fn direct(settings: &Settings, parts: &mut Parts) {
 fn metadata(settings: &Settings, parts: &mut Parts) {
     // Shows that connecting as such works.
     let port = settings.port;
-    parts.add("control: a listener of the host", move |_| connect("127.0.0.1", port));
+    parts.add("control: a listener of the host", move |settings| connect(settings, "127.0.0.1", port));
     for address in [
         "169.254.169.254",
         "2852039166",
@@ -106,45 +112,70 @@ fn metadata(settings: &Settings, parts: &mut Parts) {
         "100.100.100.200",
         "168.63.129.16",
     ] {
-        parts.optional(address, move |_| connect(address, 80));
+        parts.optional(address, move |settings| connect(settings, address, 80));
     }
 }
 
 fn names(settings: &Settings, parts: &mut Parts) {
     let port = settings.port;
-    parts.add("control: a listener of the host", move |_| connect("127.0.0.1", port));
-    parts.optional("by the resolver", |_| match ("example.com", 80u16).to_socket_addrs() {
-        Ok(mut found) => found.next().map_or_else(|| nothing("no address"), |address| Ok(address.to_string())),
+    parts.add("control: a listener of the host", move |settings| connect(settings, "127.0.0.1", port));
+    parts.optional("by the resolver", |settings| match ("example.com", 80u16).to_socket_addrs() {
+        Ok(mut found) => match found.next().map(|address| address.ip()) {
+            None => nothing("no address"),
+            // Of the host's own making: nobody outside was asked. What is, is the matter of `egress-questions`.
+            Some(IpAddr::V4(own)) if settings.inside && own.octets()[..2] == SYNTHETIC_V4.octets()[..2] => {
+                nothing("an address of the way out")
+            }
+            Some(address) => Ok(address.to_string()),
+        },
         Err(error) => nothing(error.to_string()),
     });
     for server in ["1.1.1.1", "8.8.8.8", "127.0.0.53", "169.254.169.253"] {
         parts.optional(format!("{server}, UDP 53"), move |_| query(server));
-        parts.optional(format!("{server}, TCP 53"), move |_| connect(server, 53));
-        parts.optional(format!("{server}, TCP 853"), move |_| connect(server, 853));
+        parts.optional(format!("{server}, TCP 53"), move |settings| connect(settings, server, 53));
+        parts.optional(format!("{server}, TCP 853"), move |settings| connect(settings, server, 853));
     }
 }
 
 fn neighbours(settings: &Settings, parts: &mut Parts) {
     let port = settings.port;
-    parts.add("control: a listener of the host", move |_| connect("127.0.0.1", port));
+    parts.add("control: a listener of the host", move |settings| connect(settings, "127.0.0.1", port));
     for address in ["10.0.0.1", "172.17.0.1", "192.168.0.1", "192.168.1.1", "198.18.0.1"] {
-        parts.optional(address, move |_| connect(address, 80));
+        parts.optional(address, move |settings| connect(settings, address, 80));
     }
-    parts.optional("mDNS", |_| sent("224.0.0.251:5353"));
-    parts.optional("all nodes", |_| sent("[ff02::1]:5353"));
-    parts.optional("link-local", |_| connect("fe80::1", 80));
+    parts.optional("mDNS", |settings| sent(settings, "224.0.0.251:5353"));
+    parts.optional("all nodes", |settings| sent(settings, "[ff02::1]:5353"));
+    parts.optional("link-local", |settings| connect(settings, "fe80::1", 80));
 }
 
-fn connect(host: &str, port: u16) -> Tried {
-    let Some(address) = resolve(host, port) else { return nothing("no such address") };
-    TcpStream::connect_timeout(&address, PATIENCE)?;
-    Ok(format!("connected to {address}"))
+pub fn connect(settings: &Settings, host: &str, port: u16) -> Tried {
+    let named = || (host, port).to_socket_addrs().ok()?.next();
+    let address = spelled(host).map(|address| SocketAddr::new(address, port)).or_else(named);
+    let Some(address) = address else { return nothing("no such address") };
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    // Where there is a way out, the host takes every connection and decides then: what it refuses it cuts, or says so.
+    match settings.inside && settings.way_out && !address.ip().is_loopback() {
+        true => listen(stream),
+        false => Ok(format!("connected to {address}")),
+    }
+}
+
+/// Whether somebody else than the host's own egress answers.
+fn listen(mut stream: TcpStream) -> Tried {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let mut answer = [0u8; 1024];
+    match stream.read(&mut answer)? {
+        0 => nothing("cut"),
+        count if contains(&answer[..count], b"sloplet") => nothing("refused by the way out"),
+        count => Ok(format!("answered: {}", shown(&answer[..count]))),
+    }
 }
 
 /// As C libraries read addresses: also as one number, in octal and in hexadecimal digits.
-fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
+pub fn spelled(host: &str) -> Option<IpAddr> {
     if let Ok(address) = host.parse() {
-        return Some(SocketAddr::new(address, port));
+        return Some(address);
     }
     let parts: Vec<u64> = host.split('.').map(number).collect::<Option<_>>().unwrap_or_default();
     let address = match parts.as_slice() {
@@ -152,9 +183,9 @@ fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
         [a, rest] => (a << 24) | rest,
         [a, b, rest] => (a << 24) | (b << 16) | rest,
         [a, b, c, d] => (a << 24) | (b << 16) | (c << 8) | d,
-        _ => return (host, port).to_socket_addrs().ok()?.next(),
+        _ => return None,
     };
-    Some(SocketAddr::new(std::net::Ipv4Addr::from(u32::try_from(address).ok()?).into(), port))
+    Some(std::net::Ipv4Addr::from(u32::try_from(address).ok()?).into())
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -177,9 +208,15 @@ fn query(server: &str) -> Tried {
     Ok(format!("{count} bytes from {from}"))
 }
 
-fn sent(to: &str) -> Tried {
+fn sent(settings: &Settings, to: &str) -> Tried {
     let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
-    UdpSocket::bind(any)?.send_to(b"hello", to)?;
+    let socket = UdpSocket::bind(any)?;
+    socket.send_to(b"hello", to)?;
+    if settings.inside && settings.way_out {
+        // Everything can be sent there; whether it arrives anywhere shows by an answer.
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.recv(&mut [0u8; 16])?;
+    }
     Ok("sent".into())
 }
 
@@ -190,7 +227,7 @@ mod tests {
     #[test]
     fn addresses_are_read_as_c_libraries_do() {
         for text in ["169.254.169.254", "2852039166", "0xA9FEA9FE", "0251.0376.0251.0376", "169.254.43518"] {
-            assert_eq!(resolve(text, 80).unwrap().to_string(), "169.254.169.254:80", "{text}");
+            assert_eq!(spelled(text).unwrap().to_string(), "169.254.169.254", "{text}");
         }
     }
 }

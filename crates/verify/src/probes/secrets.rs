@@ -33,7 +33,7 @@ fn parts(_: &Settings, parts: &mut Parts) {
             vec![settings.canary.parent().unwrap_or(Path::new("/")).to_owned()]
         };
         let mut left = FILES;
-        match roots.iter().find_map(|root| search(root, settings, &mut left, 0)) {
+        match roots.iter().find_map(|root| search(root, settings.secret.as_bytes(), &mut left, 0)) {
             Some(path) => Ok(path.display().to_string()),
             None => nothing(format!("in none of {} files", FILES - left)),
         }
@@ -73,23 +73,24 @@ fn parts(_: &Settings, parts: &mut Parts) {
     });
 }
 
-fn search(folder: &Path, settings: &Settings, left: &mut usize, depth: usize) -> Option<PathBuf> {
+/// The first file below a folder that has a text in it, or in its name.
+pub fn search(folder: &Path, text: &[u8], left: &mut usize, depth: usize) -> Option<PathBuf> {
     let skipped = ["/usr", "/proc", "/sys", "/dev", "/bin", "/sbin", "/lib", "/lib64", "/sloplet-probe"];
     if depth > 12 || *left == 0 || skipped.iter().any(|path| folder == Path::new(path)) {
         return None;
     }
     for entry in std::fs::read_dir(folder).ok()?.flatten() {
         let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
-        if entry.file_name().to_string_lossy().contains(&settings.secret) {
+        if contains(entry.file_name().as_encoded_bytes(), text) {
             return Some(path);
         }
         if kind.is_dir() {
-            if let Some(found) = search(&path, settings, left, depth + 1) {
+            if let Some(found) = search(&path, text, left, depth + 1) {
                 return Some(found);
             }
         } else if kind.is_file() && *left > 0 && entry.metadata().is_ok_and(|meta| meta.len() < 4 << 20) {
             *left -= 1;
-            if head(&path, 4 << 20).is_ok_and(|text| contains(&text, settings.secret.as_bytes())) {
+            if head(&path, 4 << 20).is_ok_and(|bytes| contains(&bytes, text)) {
                 return Some(path);
             }
         }
