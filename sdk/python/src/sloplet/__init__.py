@@ -5,7 +5,7 @@
 ...     print(sandbox.exec("echo hello").stdout)
 """
 
-from . import errors as errors
+from . import errors, types
 from ._async.client import AsyncClient
 from ._async.filesystem import AsyncFileSystem
 from ._async.processes import AsyncProcess, AsyncProcessManager, AsyncSession, AsyncTerminal
@@ -22,7 +22,6 @@ from .errors import *  # noqa: F403
 from .manager import PoolConfig, PoolMetrics, SandboxManager
 from .sandboxed import sandboxed
 from .types import *  # noqa: F403
-from .types import SandboxInfo
 
 __version__ = "0.1.0"
 
@@ -43,7 +42,6 @@ __all__ = [
     "Process",
     "ProcessManager",
     "Sandbox",
-    "SandboxInfo",
     "SandboxManager",
     "ServiceClient",
     "Session",
@@ -51,3 +49,5 @@ __all__ = [
     "Terminal",
     "sandboxed",
 ]
+__all__ += errors.__all__
+__all__ += types.__all__

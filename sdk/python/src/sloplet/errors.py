@@ -150,3 +150,28 @@ def of_status(status: int, message: str, path: str = "") -> SandboxError:
     elif status in (400, 405, 413, 415, 422, 501):
         kind = FileOperationError if "/files" in path or "/archive" in path else InvalidRequestError
     return kind(message, status=status)
+
+
+__all__ = [
+    "AuthenticationError",
+    "CommandExecutionError",
+    "CommandTimeoutError",
+    "ConflictError",
+    "FileOperationError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "PoolError",
+    "PoolExhaustedError",
+    "PoolShutdownError",
+    "QuotaError",
+    "RemoteError",
+    "SandboxCreationError",
+    "SandboxError",
+    "SandboxNotFoundError",
+    "SandboxNotReadyError",
+    "ServerStartError",
+    "ServiceConnectionError",
+    "SnapshotNotFoundError",
+    "TransferError",
+    "WarmUpTimeoutError",
+]

@@ -289,7 +289,8 @@ class SandboxManager:
         self._changed.set()
 
     async def _keep(self) -> None:
-        while True:
+        # Not only until it is cancelled: before Python 3.12, wait_for can swallow that.
+        while self._runs:
             self._changed.clear()
             for pool in list(self._pools.values()):
                 try:

@@ -9,6 +9,7 @@ comes back as `RemoteError`.
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import inspect
 import json
@@ -151,7 +152,7 @@ def source(function: Callable[..., Any]) -> str:
     for name, value in _globals(function).items():
         if isinstance(value, types.ModuleType):
             imports.append(f"import {value.__name__} as {name}" if value.__name__ != name else f"import {name}")
-        elif value is not function and not getattr(value, "__wrapped__", None) is function:
+        elif getattr(value, "__wrapped__", value) is not function:
             hint = "pass it as an argument, or import it in the function's body"
             raise InvalidRequestError(f"{function.__name__} uses the global {name}, which is not there inside", hint=hint)
     return "\n".join([*imports, "", ast.unparse(definition), ""])
@@ -164,7 +165,8 @@ def _globals(function: Callable[..., Any]) -> dict[str, Any]:
     while waiting:
         code = waiting.pop()
         waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
-        found |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+        names = {str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        found |= {name: function.__globals__[name] for name in sorted(names) if name in function.__globals__}
     return found
 
 

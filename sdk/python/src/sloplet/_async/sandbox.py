@@ -163,8 +163,7 @@ class AsyncSandbox:
         try:
             made = await client.ask("POST", "/sandboxes", json=said, headers=headers, timeout=wait, repeatable=True)
         except (NotFoundError, SandboxNotFoundError) as error:
-            hint = "'sloplet image pull' or 'sloplet image build base' gets one"
-            raise SandboxCreationError(error.message, hint=hint, status=error.status) from error
+            raise SandboxCreationError(error.message, status=error.status) from error
         sandbox = cls(SandboxInfo.of(made), client)
         try:
             if prepared:
