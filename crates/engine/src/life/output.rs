@@ -12,6 +12,10 @@ use tokio::time::Instant;
 /// Bytes kept of a running process. A reader that is further behind holds the process up, as a full pipe would.
 const KEPT: usize = 1024 * 1024;
 
+/// Bytes that a process may be ahead of a reader that may come back: the rest of what is kept was sent to it, and may be lost on
+/// its way.
+const AHEAD: u64 = KEPT as u64 / 2;
+
 /// Bytes kept once the process has ended.
 const KEPT_AFTER_END: usize = 256 * 1024;
 
@@ -111,8 +115,8 @@ impl Output {
     pub fn end(&self, ended: Ended) {
         let mut state = self.lock();
         state.ended.get_or_insert(ended);
-        let slowest = state.slowest();
-        state.shed(KEPT_AFTER_END, slowest);
+        let (slowest, kept) = (state.slowest(), if state.patience.is_some() { KEPT } else { KEPT_AFTER_END });
+        state.shed(kept, slowest);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -158,6 +162,9 @@ impl State {
 
     fn add(&mut self, source: Source, bytes: &Bytes) -> bool {
         let slowest = self.slowest();
+        if self.patience.is_some() && self.end.saturating_sub(slowest) > AHEAD {
+            return false;
+        }
         self.shed(KEPT.saturating_sub(bytes.len() + PIECE_COST), slowest);
         if self.cost > 0 && self.cost + bytes.len() + PIECE_COST > KEPT {
             return false;
@@ -352,6 +359,22 @@ mod tests {
         assert!(!writer.is_finished(), "one that left is waited for, too");
         let (rest, _) = collect(&mut output.read_from(seen)).await;
         assert_eq!(rest.len() as u64, 6_400_000 - seen, "nothing was lost in between");
+    }
+
+    #[tokio::test]
+    async fn what_was_lost_on_its_way_is_still_there() {
+        let output = Arc::new(Output::patient(Some(Duration::from_secs(600))));
+        let writer = much_to(&output);
+        let mut reader = output.read_from(0);
+        while reader.position() < 2_000_000 {
+            reader.next().await;
+        }
+        // The last of it never arrived.
+        let (sent, seen) = (reader.position(), reader.position() - 300_000);
+        drop(reader);
+        let (rest, _) = collect(&mut output.read_from(seen)).await;
+        assert_eq!(rest.len() as u64, 6_400_000 - seen, "of {sent} bytes that were sent");
+        writer.await.unwrap();
     }
 
     #[tokio::test]
