@@ -1,11 +1,25 @@
 """A server is named by the environment (SLOPLET_RUN or SLOPLET_URL); the package is installed or on the path."""
 
+import pathlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
+import sloplet
 from sloplet import AsyncSandbox, Client, Sandbox
+
+
+@pytest.fixture(scope="session", autouse=True)
+def type_check():
+    """Checks the types of the package while the tests run: it takes the longest."""
+    words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", "-p", "sloplet"]
+    place = pathlib.Path(sloplet.__file__).parent.parent
+    with subprocess.Popen(words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as checking:
+        yield checking
+        checking.kill()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import llm
 import pytest
 from sloplet import Client, Sandbox
 
@@ -72,3 +73,15 @@ def test_our_own_examples_run_as_written(page, tmp_path, clean):
     codes = blocks(ROOT / page)
     assert codes
     all_of(codes, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["anthropic_tool_use", "openai_agents_tool", "langchain_tool"])
+def test_agents_run_code_in_a_sandbox(name, tmp_path, client):
+    server, url = llm.serve()
+    before = {one.id for one in client.list_sandboxes()}
+    keys = {"ANTHROPIC_API_KEY": "sk-ant-x", "OPENAI_API_KEY": "sk-x", "OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
+    done = run((ROOT / "examples" / f"{name}.py").read_text(), tmp_path / name, ANTHROPIC_BASE_URL=url, OPENAI_BASE_URL=f"{url}/v1", **keys)
+    server.shutdown()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip() == "the answer is 42"
+    assert {one.id for one in client.list_sandboxes()} <= before, "its sandbox is gone"

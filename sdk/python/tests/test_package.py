@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 import zipfile
@@ -55,11 +56,9 @@ def test_both_halves_have_the_same_names_and_arguments(name):
             assert not inspect.iscoroutinefunction(one), member
 
 
-def test_types_are_complete():
-    pages = [str(ROOT / "examples"), str(ROOT / "unasync.py")]
-    words = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir=/dev/null", "-p", "sloplet"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(sloplet.__file__).parent.parent)
-    assert done.returncode == 0, done.stdout + str(pages)
+def test_types_are_complete(type_check):
+    said, _ = type_check.communicate(timeout=300)
+    assert type_check.returncode == 0, said
     assert (Path(sloplet.__file__).parent / "py.typed").exists()
 
 
@@ -70,8 +69,6 @@ def test_the_binary_can_be_shipped(tmp_path):
     source = tmp_path / "source"
     subprocess.run(["cp", "-r", str(ROOT), str(source)], check=True)
     words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
-    import os
-
     done = subprocess.run(words, cwd=source, env={**os.environ, "SLOPLET_BUNDLE": str(binary)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (wheel,) = (tmp_path / "dist").glob("*.whl")
