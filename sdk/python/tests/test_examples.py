@@ -27,10 +27,10 @@ def run(code, folder, **more):
     return subprocess.run(words, cwd=folder, env=outside, capture_output=True, text=True, timeout=120, check=False)
 
 
-def all_of(codes, tmp_path):
+def all_of(codes, tmp_path, **more):
     """All at once: some wait for a network that is not there."""
     with ThreadPoolExecutor(8) as threads:
-        jobs = [threads.submit(run, code, tmp_path / str(number)) for number, code in enumerate(codes)]
+        jobs = [threads.submit(run, code, tmp_path / str(number), **more) for number, code in enumerate(codes)]
         done = [job.result() for job in jobs]
     for code, one in zip(codes, done, strict=True):
         assert one.returncode == 0, f"{code}\n{one.stdout}{one.stderr}"
@@ -75,13 +75,13 @@ def test_our_own_examples_run_as_written(page, tmp_path, clean):
     all_of(codes, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["anthropic_tool_use", "openai_agents_tool", "langchain_tool"])
-def test_agents_run_code_in_a_sandbox(name, tmp_path, client):
+def test_agents_run_code_in_a_sandbox(tmp_path, client):
     server, url = llm.serve()
     before = {one.id for one in client.list_sandboxes()}
-    keys = {"ANTHROPIC_API_KEY": "sk-ant-x", "OPENAI_API_KEY": "sk-x", "OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
-    done = run((ROOT / "examples" / f"{name}.py").read_text(), tmp_path / name, ANTHROPIC_BASE_URL=url, OPENAI_BASE_URL=f"{url}/v1", **keys)
+    outside = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-x", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "sk-x"}
+    quiet = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
+    codes = [path.read_text() for path in sorted((ROOT / "examples").glob("*.py"))]
+    said = all_of(codes, tmp_path, **outside, **quiet)
     server.shutdown()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.strip() == "the answer is 42"
-    assert {one.id for one in client.list_sandboxes()} <= before, "its sandbox is gone"
+    assert [one.strip() for one in said] == ["the answer is 42"] * 3
+    assert {one.id for one in client.list_sandboxes()} <= before, "their sandboxes are gone"
