@@ -41,6 +41,8 @@ pub struct Command {
     pub background: bool,
     /// A label for people.
     pub tag: Option<String>,
+    /// How long its output waits for a reader before any is dropped; only for those that are followed.
+    pub patience: Option<Duration>,
 }
 
 impl Command {

@@ -2,13 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sloplet_wire::Exit;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Bytes kept of a running process. A reader that is further behind holds the process up, as a full pipe would.
 const KEPT: usize = 1024 * 1024;
+
+/// Bytes that a process may be ahead of a reader that may come back: the rest of what is kept was sent to it, and may be lost on
+/// its way.
+const AHEAD: u64 = KEPT as u64 / 2;
 
 /// Bytes kept once the process has ended.
 const KEPT_AFTER_END: usize = 256 * 1024;
@@ -65,9 +71,20 @@ struct State {
     ended: Option<Ended>,
     readers: BTreeMap<u64, u64>,
     next_reader: u64,
+    /// How long the next reader is waited for.
+    patience: Option<Duration>,
+    /// The position of the reader that is waited for, and until when.
+    awaited: Option<(u64, Instant)>,
 }
 
 impl Output {
+    /// Output that waits so long for its first reader, and for one that left and comes back, before anything is dropped.
+    pub fn patient(patience: Option<Duration>) -> Self {
+        let mut state = State { patience, ..State::default() };
+        state.wait_at(0);
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
     /// Adds bytes; waits while a reader that is still there would lose some for it.
     pub async fn push(&self, source: Source, bytes: Bytes) {
         if bytes.is_empty() {
@@ -79,10 +96,17 @@ impl Output {
             tokio::pin!(changed);
             // Before looking, or a change in between would be missed.
             changed.as_mut().enable();
-            if self.lock().add(source, &bytes) {
-                break;
+            let until = {
+                let mut state = self.lock();
+                if state.add(source, &bytes) {
+                    break;
+                }
+                state.awaited.map(|(_, until)| until)
+            };
+            match until {
+                Some(until) => drop(tokio::time::timeout_at(until, changed).await),
+                None => changed.await,
             }
-            changed.await;
         }
         self.changed.notify_waiters();
     }
@@ -91,8 +115,8 @@ impl Output {
     pub fn end(&self, ended: Ended) {
         let mut state = self.lock();
         state.ended.get_or_insert(ended);
-        let slowest = state.slowest();
-        state.shed(KEPT_AFTER_END, slowest);
+        let (slowest, kept) = (state.slowest(), if state.patience.is_some() { KEPT } else { KEPT_AFTER_END });
+        state.shed(kept, slowest);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -115,6 +139,7 @@ impl Output {
         let start = state.pieces.front().map_or(state.end, |piece| piece.offset);
         let position = offset.clamp(start, state.end);
         state.readers.insert(id, position);
+        state.awaited = None;
         drop(state);
         Reader { output: self.clone(), id, finished: false }
     }
@@ -126,11 +151,20 @@ impl Output {
 
 impl State {
     fn slowest(&self) -> u64 {
-        self.readers.values().copied().min().unwrap_or(u64::MAX)
+        let awaited = self.awaited.filter(|(_, until)| Instant::now() < *until).map(|(position, _)| position);
+        self.readers.values().copied().chain(awaited).min().unwrap_or(u64::MAX)
+    }
+
+    /// From now on a reader is waited for, at this position.
+    fn wait_at(&mut self, position: u64) {
+        self.awaited = self.patience.map(|patience| (position, Instant::now() + patience));
     }
 
     fn add(&mut self, source: Source, bytes: &Bytes) -> bool {
         let slowest = self.slowest();
+        if self.patience.is_some() && self.end.saturating_sub(slowest) > AHEAD {
+            return false;
+        }
         self.shed(KEPT.saturating_sub(bytes.len() + PIECE_COST), slowest);
         if self.cost > 0 && self.cost + bytes.len() + PIECE_COST > KEPT {
             return false;
@@ -223,7 +257,14 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.output.lock().readers.remove(&self.id);
+        let mut state = self.output.lock();
+        if let Some(position) = state.readers.remove(&self.id)
+            && !self.finished
+            && state.readers.is_empty()
+        {
+            state.wait_at(position);
+        }
+        drop(state);
         self.output.changed.notify_waiters();
     }
 }
@@ -231,7 +272,6 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn exited() -> Ended {
         Ended::Exited(Exit { code: Some(0), ..Exit::default() })
@@ -292,6 +332,57 @@ mod tests {
         let (all, _) = collect(&mut reader).await;
         assert_eq!(all.len(), 6_400_000);
         assert!(all.chunks(100_000).enumerate().all(|(number, part)| part.iter().all(|b| usize::from(*b) == number)));
+    }
+
+    fn much_to(output: &Arc<Output>) -> tokio::task::JoinHandle<()> {
+        let output = output.clone();
+        tokio::spawn(async move {
+            for number in 0..64u8 {
+                output.push(Source::Stdout, vec![number; 100_000].into()).await;
+            }
+            output.end(exited());
+        })
+    }
+
+    #[tokio::test]
+    async fn output_waits_for_its_first_reader_and_for_one_that_comes_back() {
+        let output = Arc::new(Output::patient(Some(Duration::from_secs(600))));
+        let writer = much_to(&output);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!writer.is_finished(), "the first reader is waited for");
+        let mut reader = output.read_from(0);
+        let Some(Next::Chunk(first)) = reader.next().await else { panic!("no chunk") };
+        assert_eq!(first.offset, 0);
+        let seen = reader.position();
+        drop(reader);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!writer.is_finished(), "one that left is waited for, too");
+        let (rest, _) = collect(&mut output.read_from(seen)).await;
+        assert_eq!(rest.len() as u64, 6_400_000 - seen, "nothing was lost in between");
+    }
+
+    #[tokio::test]
+    async fn what_was_lost_on_its_way_is_still_there() {
+        let output = Arc::new(Output::patient(Some(Duration::from_secs(600))));
+        let writer = much_to(&output);
+        let mut reader = output.read_from(0);
+        while reader.position() < 2_000_000 {
+            reader.next().await;
+        }
+        // The last of it never arrived.
+        let (sent, seen) = (reader.position(), reader.position() - 300_000);
+        drop(reader);
+        let (rest, _) = collect(&mut output.read_from(seen)).await;
+        assert_eq!(rest.len() as u64, 6_400_000 - seen, "of {sent} bytes that were sent");
+        writer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn output_does_not_wait_for_readers_for_ever() {
+        let output = Arc::new(Output::patient(Some(Duration::from_millis(10))));
+        let writer = much_to(&output);
+        tokio::time::timeout(Duration::from_secs(10), writer).await.unwrap().unwrap();
+        assert!(output.lock().cost <= KEPT);
     }
 
     #[tokio::test]

@@ -52,7 +52,7 @@ impl Processes {
         let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
         let argv: Vec<String> = command.argv.iter().map(text).collect();
         let (env, cwd, tag) = (command.env.clone(), command.cwd.clone(), command.tag.clone());
-        let terminal = command.terminal.is_some();
+        let (terminal, patience) = (command.terminal.is_some(), command.patience);
         let process = sandbox.exec(command).await?;
         let tracked = Tracked {
             pid: process.pid,
@@ -62,7 +62,7 @@ impl Processes {
             tag,
             terminal,
             started_ms: now_ms(),
-            output: Arc::default(),
+            output: Arc::new(Output::patient(patience)),
             agent: self.agent.clone(),
         };
         Ok(self.track(tracked, process))

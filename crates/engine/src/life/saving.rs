@@ -3,6 +3,7 @@
 //! While a sandbox is paused its files stand still, so they are saved in the background: forks of it then start at once,
 //! and its files outlive its machine. Waking it gives that up.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,7 +28,13 @@ const FORKS: usize = 100;
 
 impl Sandboxes {
     /// Saves its files as an image; a name may be given. Its processes are frozen meanwhile.
-    pub async fn snapshot(&self, owner: &str, id: &str, name: Option<&str>) -> Result<Snapshot, LifeError> {
+    pub async fn snapshot(
+        &self,
+        owner: &str,
+        id: &str,
+        name: Option<&str>,
+        metadata: BTreeMap<String, String>,
+    ) -> Result<Snapshot, LifeError> {
         let slot = self.slot(owner, id)?;
         if let Some(name) = name
             && self.0.snapshots.named(owner, name)?.is_some()
@@ -49,6 +56,7 @@ impl Sandboxes {
                 bytes: report.bytes,
                 files: report.files,
                 frozen_us: report.frozen_for.as_micros() as u64,
+                metadata,
             };
             if let Err(error) = this.0.snapshots.insert(&snapshot) {
                 this.drop_image(&snapshot.image());

@@ -24,6 +24,9 @@ pub struct Snapshot {
     pub files: u64,
     /// How long its processes stood still for it, in microseconds; 0 if they did anyway.
     pub frozen_us: u64,
+    /// Anything to remember.
+    #[serde(default)]
+    pub metadata: std::collections::BTreeMap<String, String>,
 }
 
 impl Snapshot {

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::extract::{OptionalPayload, Segments, said};
 use super::network::Traffic;
-use super::sandbox::{IsolationLevel, Sandbox, check_name, life};
+use super::sandbox::{IsolationLevel, Sandbox, check_metadata, check_name, life};
 use super::sandboxes::find;
 use super::snapshots::Snapshot;
 use crate::app::App;
@@ -66,6 +66,8 @@ pub struct NewSnapshot {
     /// A name to find it by.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     name: Option<String>,
+    /// Anything to remember.
+    metadata: BTreeMap<String, String>,
 }
 
 /// Save a sandbox's files as an image that others can start from.
@@ -80,8 +82,9 @@ pub async fn snapshot(
     if let Some(name) = &body.name {
         check_name(name)?;
     }
+    check_metadata(&body.metadata)?;
     let record = find(&app, &access, &id)?;
-    let made = app.sandboxes().snapshot(&access.owner, &record.id, body.name.as_deref()).await?;
+    let made = app.sandboxes().snapshot(&access.owner, &record.id, body.name.as_deref(), body.metadata).await?;
     Ok((StatusCode::CREATED, Json(made.into())))
 }
 

@@ -27,6 +27,9 @@ use crate::error::ApiError;
 /// How long a process may leave its input unread.
 const INPUT_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long output may wait for a reader at most.
+const LONGEST_HOLD: Duration = Duration::from_secs(600);
+
 /// A process to be started.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -52,6 +55,18 @@ pub struct StartProcess {
     /// It is killed after so long.
     #[schema(example = "10m", pattern = "^[1-9][0-9]{0,4}(ms|s|m|h|d)$")]
     timeout: Option<String>,
+    /// It is held up, as by a full pipe, for so long while nobody reads its output: until the first reader comes, and when one
+    /// that lost its connection comes back. Up to 10 minutes; if left out, the oldest output goes.
+    #[schema(example = "30s", pattern = "^[1-9][0-9]{0,4}(ms|s|m|h|d)$")]
+    hold: Option<String>,
+}
+
+/// How long output may wait for a reader: `hold`.
+pub fn patience(hold: Option<&String>) -> Result<Option<Duration>, ApiError> {
+    match optional_unit::<Span>("hold", hold)? {
+        Some(span) if span.0 > LONGEST_HOLD => Err(ApiError::bad_request("hold: at most 10m")),
+        span => Ok(span.map(|span| span.0)),
+    }
 }
 
 impl StartProcess {
@@ -68,6 +83,7 @@ impl StartProcess {
             terminal: self.tty.map(TryInto::try_into).transpose()?,
             stdin: self.stdin,
             timeout: optional_unit::<Span>("timeout", self.timeout.as_ref())?.map(|span| span.0),
+            patience: patience(self.hold.as_ref())?,
             ..Command::new(self.command.words()?)
         })
     }

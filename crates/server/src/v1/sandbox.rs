@@ -195,9 +195,9 @@ impl CreateSandbox {
         if let Some(name) = &self.name {
             check_name(name)?;
         }
-        if self.metadata.len() > METADATA || self.env.len() > VARIABLES {
-            let message = format!("at most {METADATA} metadata and {VARIABLES} variables can be given");
-            return Err(ApiError::bad_request(message));
+        check_metadata(&self.metadata)?;
+        if self.env.len() > VARIABLES {
+            return Err(ApiError::bad_request(format!("at most {VARIABLES} variables can be given")));
         }
         let usual = Limits::default();
         let limits = Limits {
@@ -266,6 +266,14 @@ pub fn variables(env: &BTreeMap<String, String>) -> Result<Vec<String>, ApiError
             Ok(format!("{name}={value}"))
         })
         .collect()
+}
+
+/// Refuses more metadata than anybody needs to remember.
+pub fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    if metadata.len() > METADATA {
+        return Err(ApiError::bad_request(format!("at most {METADATA} metadata can be given")));
+    }
+    Ok(())
 }
 
 /// Refuses names that could not be typed, or be taken for an option or a path.

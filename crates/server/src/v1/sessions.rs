@@ -24,8 +24,8 @@ use utoipa::ToSchema;
 
 use super::exec::{Bounds, ExecResult, directory, finish};
 use super::extract::{OptionalPayload, Payload, Segments, optional_unit};
-use super::processes::Process;
-use super::sandbox::variables;
+use super::processes::{Process, patience};
+use super::sandbox::{check_name, variables};
 use super::sandboxes::find;
 use crate::app::App;
 use crate::auth::Access;
@@ -47,6 +47,8 @@ const PROBE: &str = r#"command -v bash || command -v sh; printf '%s' "${TMPDIR:-
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stored {
     id: String,
+    #[serde(default)]
+    name: Option<String>,
     owner: String,
     sandbox: String,
     /// Whether the shell is bash.
@@ -109,6 +111,9 @@ impl Drop for Turn {
 pub struct Session {
     /// Letters and digits.
     pub id: String,
+    /// Its name within the sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The sandbox's id.
     pub sandbox: String,
     /// The shell inside. With bash, variables, functions and the umask stay; with another, exported variables.
@@ -122,7 +127,8 @@ pub struct Session {
 impl Session {
     fn of(stored: Stored, busy: &Busy) -> Self {
         let busy = busy.has(&stored.id);
-        Self { id: stored.id, sandbox: stored.sandbox, shell: stored.shell, created_ms: stored.created_ms, busy }
+        let Stored { id, name, sandbox, shell, created_ms, .. } = stored;
+        Self { id, name, sandbox, shell, created_ms, busy }
     }
 }
 
@@ -130,6 +136,9 @@ impl Session {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewSession {
+    /// A name to find it by, within the sandbox.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    name: Option<String>,
     /// Where its first command starts; absolute.
     cwd: Option<String>,
     /// Variables of its commands.
@@ -158,6 +167,10 @@ fn of_sandbox(app: &App, owner: &str, sandbox: &Record) -> Result<Vec<Stored>, A
 
 fn session(app: &App, sandbox: &Record, id: &str) -> Result<Stored, ApiError> {
     let found = sessions(app).get(id)?.filter(|one| one.sandbox == sandbox.id && one.owner == sandbox.owner);
+    let found = match found {
+        None => of_sandbox(app, &sandbox.owner, sandbox)?.into_iter().find(|one| one.name.as_deref() == Some(id)),
+        found => found,
+    };
     found.ok_or_else(|| ApiError::not_found(format!("there is no session '{}'", id.escape_default())))
 }
 
@@ -173,8 +186,15 @@ pub async fn create(
 ) -> Result<(StatusCode, Json<Session>), ApiError> {
     let (env, cwd) = (variables(&body.env)?, directory(body.cwd)?);
     let record = find(&app, &access, &id)?;
-    if of_sandbox(&app, &access.owner, &record)?.len() >= SESSIONS {
+    let others = of_sandbox(&app, &access.owner, &record)?;
+    if others.len() >= SESSIONS {
         return Err(ApiError::conflict(format!("a sandbox has at most {SESSIONS} sessions: close one")));
+    }
+    if let Some(name) = &body.name {
+        check_name(name)?;
+        if others.iter().any(|one| one.name.as_ref() == Some(name) || one.id == *name) {
+            return Err(ApiError::conflict(format!("there is a session '{name}' already")));
+        }
     }
     let reached = app.sandboxes().reach(&record.id).await?;
     let probe = Command {
@@ -194,6 +214,7 @@ pub async fn create(
     let stored = Stored {
         file: format!("{folder}/.session-{id}"),
         id,
+        name: body.name,
         owner: access.owner.clone(),
         sandbox: record.id,
         bash: shell.ends_with("/bash"),
@@ -224,7 +245,7 @@ pub async fn list(
 
 /// Look at a session.
 #[utoipa::path(get, path = "/sandboxes/{id}/sessions/{session}", tag = "sessions",
-    params(("id" = String, Path, description = "The sandbox's id or name"), ("session" = String, Path, description = "Its id")),
+    params(("id" = String, Path, description = "The sandbox's id or name"), ("session" = String, Path, description = "Its id or name")),
     responses((status = 200, body = Session)))]
 pub async fn get(
     AppState(app): AppState<App>,
@@ -238,7 +259,7 @@ pub async fn get(
 
 /// Close a session. Jobs that its commands left run on.
 #[utoipa::path(delete, path = "/sandboxes/{id}/sessions/{session}", tag = "sessions",
-    params(("id" = String, Path, description = "The sandbox's id or name"), ("session" = String, Path, description = "Its id")),
+    params(("id" = String, Path, description = "The sandbox's id or name"), ("session" = String, Path, description = "Its id or name")),
     responses((status = 204)))]
 pub async fn close(
     AppState(app): AppState<App>,
@@ -280,7 +301,7 @@ pub struct SessionExec {
 
 /// Run a command in a session and wait for its end.
 #[utoipa::path(post, path = "/sandboxes/{id}/sessions/{session}/exec", tag = "sessions", request_body = SessionExec,
-    params(("id" = String, Path, description = "The sandbox's id or name"), ("session" = String, Path, description = "Its id")),
+    params(("id" = String, Path, description = "The sandbox's id or name"), ("session" = String, Path, description = "Its id or name")),
     responses((status = 200, body = ExecResult)))]
 pub async fn exec(
     AppState(app): AppState<App>,
@@ -317,11 +338,14 @@ pub struct SessionStart {
     /// It is killed after so long.
     #[schema(pattern = "^[1-9][0-9]{0,4}(ms|s|m|h|d)$")]
     timeout: Option<String>,
+    /// It is held up for so long while nobody reads its output, up to 10 minutes.
+    #[schema(pattern = "^[1-9][0-9]{0,4}(ms|s|m|h|d)$")]
+    hold: Option<String>,
 }
 
 /// Start a command in a session; its output is read as any process's. The session is busy until it ends.
 #[utoipa::path(post, path = "/sandboxes/{id}/sessions/{session}/processes", tag = "sessions", request_body = SessionStart,
-    params(("id" = String, Path, description = "The sandbox's id or name"), ("session" = String, Path, description = "Its id")),
+    params(("id" = String, Path, description = "The sandbox's id or name"), ("session" = String, Path, description = "Its id or name")),
     responses((status = 201, body = Process)))]
 pub async fn start(
     AppState(app): AppState<App>,
@@ -332,12 +356,14 @@ pub async fn start(
 ) -> Result<(StatusCode, Json<Process>), ApiError> {
     check_line(&body.command)?;
     let timeout = optional_unit::<Span>("timeout", body.timeout.as_ref())?.map(|span| span.0);
+    let patience = patience(body.hold.as_ref())?;
     let record = find(&app, &access, &id)?;
     let stored = self::session(&app, &record, &session)?;
     let turn = busy.take(&stored.id)?;
     let reached = app.sandboxes().reach(&record.id).await?;
     let tag = Some(format!("session {}", stored.id));
-    let command = Command { stdin: body.stdin, timeout, tag, ..shell(&reached, &stored, &body.command).await };
+    let command =
+        Command { stdin: body.stdin, timeout, tag, patience, ..shell(&reached, &stored, &body.command).await };
     let process = reached.start(command).await?;
     let answer = Process::of(&process);
     tokio::spawn(async move {

@@ -1,5 +1,7 @@
 //! Saved sandboxes.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State as AppState;
 use axum::http::StatusCode;
@@ -31,6 +33,8 @@ pub struct Snapshot {
     pub files: u64,
     /// How long its processes stood still for it, in microseconds.
     pub frozen_us: u64,
+    /// Anything to remember.
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl From<sloplet_engine::life::Snapshot> for Snapshot {
@@ -44,6 +48,7 @@ impl From<sloplet_engine::life::Snapshot> for Snapshot {
             bytes: snapshot.bytes,
             files: snapshot.files,
             frozen_us: snapshot.frozen_us,
+            metadata: snapshot.metadata,
         }
     }
 }

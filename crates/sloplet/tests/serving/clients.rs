@@ -86,3 +86,19 @@ fn the_code_interpreter_packages_work_unmodified() {
     run("code-interpreter", pytest("interpreter-python"));
     run("code-interpreter", node_test("interpreter-js"));
 }
+
+#[test]
+fn the_typescript_page_works_as_written() {
+    if fast() {
+        return;
+    }
+    let page = include_str!("../../../../docs/typescript.md");
+    let code = page.split("```ts\n").nth(1).unwrap().split("```").next().unwrap();
+    let modules = node_modules();
+    // What is only JavaScript in it runs as it is; any TypeScript would have to be compiled first.
+    let file = modules.join("typescript-page.mjs");
+    fs::write(&file, code).unwrap();
+    let mut command = Command::new("node");
+    command.arg(&file).current_dir(&modules);
+    run("base", command);
+}

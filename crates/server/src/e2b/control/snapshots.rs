@@ -1,5 +1,7 @@
 //! Saved sandboxes.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -47,12 +49,12 @@ pub async fn create(
     let name = asked.name.as_deref().map(|name| name.strip_suffix(TAG).unwrap_or(name));
     let old = name.and_then(|name| sandboxes.get_snapshot(&access.owner, name).ok());
     let snapshot = match old {
-        None => sandboxes.snapshot(&access.owner, &id, name).await?,
+        None => sandboxes.snapshot(&access.owner, &id, name, BTreeMap::new()).await?,
         Some(old) => {
             // Its sandbox first: a name is not lost for one that does not exist.
             sandboxes.get(&access.owner, &id)?;
             sandboxes.remove_snapshot(&access.owner, &old.id)?;
-            sandboxes.snapshot(&access.owner, &id, name).await?
+            sandboxes.snapshot(&access.owner, &id, name, BTreeMap::new()).await?
         }
     };
     Ok((StatusCode::CREATED, axum::Json(Info::from(&snapshot))))

@@ -1,0 +1,53 @@
+"""What differs between waiting and blocking besides the words `async` and `await`: for those who wait."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from asyncio import sleep as sleep
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable
+from typing import Any, TypeVar
+
+import httpx
+
+from ._find import Place
+
+T = TypeVar("T")
+
+HttpClient = httpx.AsyncClient
+Transport = httpx.AsyncHTTPTransport
+
+
+async def run_program(words: list[str], timeout: float) -> tuple[int, str, str]:
+    """Runs a program on this machine; its exit code, output and errors."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    try:
+        output, errors = await asyncio.wait_for(process.communicate(), timeout)
+    except (asyncio.TimeoutError, asyncio.CancelledError):
+        process.kill()
+        await process.wait()
+        raise
+    return process.returncode or 0, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results, waited for at once."""
+    return list(await asyncio.gather(*calls))
+
+
+async def pieces(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """Local data as a body. Between two pieces others get their turn."""
+    for part in parts:
+        yield part
+        await asyncio.sleep(0)
+
+
+Body = AsyncIterable[bytes]
+
+_shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Place, Any]] = weakref.WeakKeyDictionary()
+
+
+def shared() -> dict[Place, Any]:
+    """Clients of this event loop: connections cannot be used from another."""
+    return _shared.setdefault(asyncio.get_running_loop(), {})
