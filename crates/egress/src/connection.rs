@@ -230,7 +230,7 @@ async fn ask(record: &Record, rule: String) -> Result<(), Problem> {
             || core.options.ask.ask(Request { connection, name, address, port, rule: rule.clone() }).shared();
         asking.entry(key.clone()).or_insert_with(question).clone()
     };
-    let answer = timeout(core.options.ask_timeout, answer).await;
+    let answer = timeout(core.network().ask_timeout.0, answer).await;
     core.asking.lock().remove(&key);
     let network = core.network();
     if let Decision::Deny { reason } = network.decide(record.place.wanted(), port) {

@@ -44,8 +44,6 @@ pub struct Options {
     pub intercept: Option<Arc<dyn Intercept>>,
     /// Asks a person.
     pub ask: Arc<dyn Ask>,
-    /// After this long without an answer, it is no.
-    pub ask_timeout: Duration,
     /// The host's addresses, which are refused like private ones.
     pub own_addresses: Vec<IpAddr>,
 }
@@ -58,7 +56,6 @@ impl Default for Options {
             events: Arc::new(|_| {}),
             intercept: None,
             ask: Arc::new(Nobody),
-            ask_timeout: Duration::from_secs(120),
             own_addresses: host::addresses(),
         }
     }

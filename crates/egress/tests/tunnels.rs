@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use common::*;
 use sloplet_egress::*;
-use sloplet_policy::Network;
 use sloplet_policy::addresses::HOST_NAME;
+use sloplet_policy::{Network, Span};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
@@ -296,13 +296,10 @@ async fn a_person_is_asked() {
     for (person, allowed, asked, reason) in people {
         let rules = Network {
             ask: vec![format!("maybe.test:{port}").parse().unwrap()],
+            ask_timeout: Span(Duration::from_millis(50)),
             ..network(&[format!("127.0.0.2:{port}")])
         };
-        let inside = Inside::with(rules, |options| {
-            options.ask = person;
-            options.ask_timeout = Duration::from_millis(50);
-        })
-        .await;
+        let inside = Inside::with(rules, |options| options.ask = person).await;
         inside.knows("maybe.test", &["127.0.0.2"]);
         for _ in 0..2 {
             let (text, _) = inside.connect_name("maybe.test", port).await.talk("\0hi").await;

@@ -10,6 +10,7 @@ mod vet;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +18,16 @@ pub use rule::{Cidr, Host, Ports, Rule, RuleError, is_name};
 pub use vet::{Refusal, vet};
 
 use crate::addresses::HOST_NAME;
-use crate::units::ByteSize;
+use crate::units::{ByteSize, Span};
 
 /// Rules of one list that are accepted: they are looked through for every connection.
 const MAX_RULES: usize = 4096;
 
+/// How long a person may take to answer, at least and at most: a connection waits meanwhile, and counts as one.
+const ASK_TIMEOUTS: [Span; 2] = [Span(Duration::from_secs(1)), Span(Duration::from_secs(86_400))];
+
 /// What a sandbox may reach.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
     /// What it may reach. A rule without ports means 80 and 443.
@@ -32,6 +36,8 @@ pub struct Network {
     pub deny: Vec<Rule>,
     /// What a person is asked about, each time. A rule without ports means 80 and 443.
     pub ask: Vec<Rule>,
+    /// How long that person may take; without an answer it is no.
+    pub ask_timeout: Span,
     /// Ports of the host's loopback that are reachable inside as `host.sloplet.internal`.
     pub host_ports: Vec<u16>,
     /// Whether every public address and name may be reached, on any port. Private ones stay refused.
@@ -40,6 +46,22 @@ pub struct Network {
     pub ipv6: bool,
     /// How much of it.
     pub limits: NetworkLimits,
+}
+
+impl Default for Network {
+    /// Nothing. Where a person is asked, they have two minutes.
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            deny: Vec::new(),
+            ask: Vec::new(),
+            ask_timeout: Span(Duration::from_secs(120)),
+            host_ports: Vec::new(),
+            internet: false,
+            ipv6: false,
+            limits: NetworkLimits::default(),
+        }
+    }
 }
 
 /// How much a sandbox may use of the network.
@@ -144,6 +166,9 @@ pub enum NetworkError {
     /// A limit of nothing.
     #[error("network limit {0} must be at least 1; to allow nothing, give no rules")]
     Zero(&'static str),
+    /// A person has too little time, or a connection waits too long for them.
+    #[error("ask_timeout {0} is out of bounds: give a person {min} to {max}, like 30s or 10m", min = ASK_TIMEOUTS[0], max = ASK_TIMEOUTS[1])]
+    AskTimeout(Span),
 }
 
 impl Network {
@@ -162,6 +187,9 @@ impl Network {
             _ if limits.connections == 0 => Err(NetworkError::Zero("connections")),
             _ if limits.new_per_second == 0 => Err(NetworkError::Zero("new_per_second")),
             _ if limits.dns_per_second == 0 => Err(NetworkError::Zero("dns_per_second")),
+            _ if !(ASK_TIMEOUTS[0]..=ASK_TIMEOUTS[1]).contains(&self.ask_timeout) => {
+                Err(NetworkError::AskTimeout(self.ask_timeout))
+            }
             _ => Ok(()),
         }
     }
@@ -406,6 +434,20 @@ mod tests {
         assert_eq!(Denial::HostPort.hint(Wanted::Name(HOST_NAME), 22).unwrap(), "--allow-host-port 22");
         assert_eq!(verdict(&network, "127.0.0.1", 5432), "deny");
         assert_eq!(Network { host_ports: vec![0], ..Network::default() }.check(), Err(NetworkError::PortZero));
+    }
+
+    #[test]
+    fn a_person_has_a_bounded_time_to_answer() {
+        let with = |text: &str| serde_json::from_str::<Network>(&format!(r#"{{"ask_timeout":{text}}}"#)).unwrap();
+        assert_eq!(Network::default().ask_timeout.to_string(), "2m");
+        assert_eq!(with("\"1m30s\""), with("90"));
+        for (text, fine) in
+            [("\"1s\"", true), ("30", true), ("\"24h\"", true), ("\"999ms\"", false), ("\"25h\"", false)]
+        {
+            assert_eq!(with(text).check().is_ok(), fine, "{text}");
+        }
+        let said = with("\"2d\"").check().unwrap_err().to_string();
+        assert!(said.contains("48h is out of bounds") && said.contains("1s to 24h"), "{said}");
     }
 
     #[test]

@@ -357,6 +357,10 @@ pub struct Reach {
     #[arg(long, value_name = "RULE")]
     pub ask: Vec<Rule>,
 
+    /// How long that person may take; without an answer it is no [default: 2m]
+    #[arg(long, value_name = "TIME")]
+    pub ask_timeout: Option<Span>,
+
     /// Let it reach a port of the host's loopback, as host.sloplet.internal. Can be repeated.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub allow_host_port: Vec<u16>,

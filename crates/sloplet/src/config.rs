@@ -68,6 +68,7 @@ pub fn network(file: &File, reach: &Reach) -> Network {
     network.allow.extend_from_slice(&reach.allow);
     network.deny.extend_from_slice(&reach.deny);
     network.ask.extend_from_slice(&reach.ask);
+    network.ask_timeout = reach.ask_timeout.unwrap_or(network.ask_timeout);
     network.host_ports.extend_from_slice(&reach.allow_host_port);
     network.internet |= reach.allow_internet;
     network.ipv6 |= reach.ipv6;

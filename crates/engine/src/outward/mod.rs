@@ -10,7 +10,6 @@ pub mod private;
 mod record;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use sloplet_egress::{Ask, Counters, Egress, Nobody, Options, Sockets};
 use sloplet_gateway::account::{Account, Reached};
@@ -40,8 +39,6 @@ pub struct Patron {
     pub files: Vec<PutFile>,
     /// Who answers for rules that say `ask`.
     pub ask: Arc<dyn Ask>,
-    /// How long they may take.
-    pub ask_timeout: Duration,
     /// What happens when its budget is used up.
     pub at_cap: AtCapDo,
 }
@@ -56,7 +53,6 @@ impl Patron {
             outlets: false,
             files: Vec::new(),
             ask: Arc::new(Nobody),
-            ask_timeout: Duration::from_secs(120),
             at_cap: Arc::new(|_| {}),
         }
     }
@@ -132,13 +128,8 @@ impl Outward {
             _ => None,
         };
         let ask: Arc<dyn Ask> = Arc::new(record::Recorded::new(patron.ask.clone(), journal.clone()));
-        let options = Options {
-            events: record::of_egress(journal.clone()),
-            intercept: gateway,
-            ask,
-            ask_timeout: patron.ask_timeout,
-            ..Options::default()
-        };
+        let options =
+            Options { events: record::of_egress(journal.clone()), intercept: gateway, ask, ..Options::default() };
         let egress = Egress::start(Arc::new(sockets), without(spec.reach(), &denied), options);
         Ok(Self { egress, spec: std::sync::Mutex::new(spec.clone()), denied })
     }

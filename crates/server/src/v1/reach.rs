@@ -22,6 +22,9 @@ pub struct NetworkRules {
     pub deny: Vec<String>,
     /// What a person is asked about.
     pub ask: Vec<String>,
+    /// How long that person may take, from 1s to 24h; without an answer it is no.
+    #[schema(example = "2m", pattern = "^[1-9][0-9]{0,3}s$")]
+    pub ask_timeout: String,
     /// Ports of the host's loopback, inside as `host.sloplet.internal`; only for keys of the scope `admin`.
     #[schema(minimum = 1)]
     pub host_ports: Vec<u16>,

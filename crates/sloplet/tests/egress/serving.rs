@@ -226,7 +226,9 @@ fn people_are_asked() {
     let world = World::new(&host);
     let sloplet = world.around(host.user());
     let served = Server::start(&sloplet);
-    let id = create(&served, &world, &["--ask=example.com", "--ask=example.org:7"]);
+    let id = create(&served, &world, &["--ask=example.com", "--ask=example.org:7", "--ask-timeout=90s"]);
+    let way = served.ask("GET", &format!("/sandboxes/{id}/network"), None).expect(200).json();
+    assert_eq!(way["rules"]["ask_timeout"], "1m30s");
     let waiting = || served.ask("GET", "/approvals", None).expect(200).json()["approvals"].as_array().unwrap().clone();
     let answered = |answer: &str| {
         let program = inside("show(reach('example.com', 80))");
@@ -258,6 +260,15 @@ fn people_are_asked() {
     // New rules, new answers.
     set_rules(&served, &id, json!({"ask": ["example.com"]}));
     assert_eq!(answered("deny"), "denied");
+    // Who says nothing says no, after as long as the rules give them.
+    set_rules(&served, &id, json!({"ask": ["example.com"], "ask_timeout": "1s"}));
+    assert_eq!(exec(&served, &id, "show(reach('example.com', 80))"), "denied");
+    assert!(waiting().is_empty());
+    for (bad, said) in [("500ms", "1s to 24h"), ("2d", "1s to 24h"), ("soon", "like 90s")] {
+        let rules = json!({"ask": ["example.com"], "ask_timeout": bad});
+        let message = served.ask("PUT", &format!("/sandboxes/{id}/network"), Some(rules)).expect_refusal(400);
+        assert!(message.contains(said), "{message}");
+    }
     end(served);
     // Where there is nobody to ask, the answer is no.
     let program = inside("show(reach('example.com', 80))");
