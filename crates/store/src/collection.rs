@@ -111,6 +111,15 @@ impl<T: Document> Collection<T> {
         Ok(statement.execute(params![T::KIND, id])? > 0)
     }
 
+    /// Forgets a document so that no file holds any of it afterwards; false if there was none. Takes longer.
+    pub fn erase(&self, id: &str) -> Result<bool, StoreError> {
+        let there = self.remove(id)?;
+        if there {
+            self.store.empty_log()?;
+        }
+        Ok(there)
+    }
+
     fn one(&self, statement: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Option<T>, StoreError> {
         let connection = self.store.connection();
         let row = connection.prepare_cached(statement)?.query_row(values, columns).optional()?;
@@ -190,6 +199,43 @@ mod tests {
         assert_eq!(ids(notes.all().unwrap()), ["3", "2", "1"]);
         assert!(notes.remove("3").unwrap() && !notes.remove("3").unwrap());
         assert_eq!(ids(notes.of("a").unwrap()), ["1"]);
+    }
+
+    /// Whether any file of a folder holds these bytes.
+    fn holds(folder: &std::path::Path, bytes: &[u8]) -> bool {
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
+        files.into_iter().any(|file| file.windows(bytes.len()).any(|part| part == bytes))
+    }
+
+    #[test]
+    fn what_was_erased_is_in_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let notes = store.collection::<Note>();
+        // Some that stay, and one with pages of its own.
+        for id in ["1", "2", "3"] {
+            notes.put(&note(id, "stays", None, 1)).unwrap();
+        }
+        let secrets = ["short-secret".to_owned(), "long-secret".repeat(2000)];
+        for (id, secret) in ["2s", "4"].into_iter().zip(&secrets) {
+            notes.put(&note(id, secret, None, 1)).unwrap();
+            assert!(holds(folder.path(), b"t-secret") || holds(folder.path(), b"g-secret"));
+        }
+        assert!(notes.erase("2s").unwrap() && notes.erase("4").unwrap() && !notes.erase("4").unwrap());
+        assert!(!holds(folder.path(), b"short-secret") && !holds(folder.path(), b"long-secret"));
+        assert_eq!(notes.all().unwrap().len(), 3);
+        // Removed, and then the process was killed: the next one finds it and cleans up.
+        notes.put(&note("5", "late-secret", None, 1)).unwrap();
+        notes.remove("5").unwrap();
+        assert!(holds(folder.path(), b"late-secret"));
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["sloplet.db", "sloplet.db-wal"] {
+            std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+        }
+        assert!(holds(copy.path(), b"late-secret"));
+        let next = Store::open(copy.path()).unwrap();
+        assert!(!holds(copy.path(), b"late-secret"));
+        assert_eq!(next.collection::<Note>().all().unwrap().len(), 3);
     }
 
     #[test]

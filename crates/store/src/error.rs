@@ -15,6 +15,12 @@ pub enum StoreError {
     /// A newer sloplet wrote it.
     #[error("{} was written by a newer sloplet (format {}): use that one", .0.display(), .1)]
     Newer(PathBuf, i64),
+    /// Something is forgotten, but not yet in all files.
+    #[error(
+        "what was removed is still in sloplet.db-wal, because another program reads the database: close that program; \
+         the next start of the server empties the file"
+    )]
+    LogInUse,
     /// The name is taken.
     #[error("the name '{0}' is taken")]
     Taken(String),

@@ -59,7 +59,13 @@ impl Store {
         // Secrets of sandboxes that are gone are not to stay in free pages.
         connection.pragma_update(None, "secure_delete", "ON")?;
         connection.busy_timeout(Duration::from_secs(5))?;
-        Self::with(connection, Some(lock))
+        let store = Self::with(connection, Some(lock))?;
+        // The last process may have been killed between forgetting something and this.
+        match store.empty_log() {
+            // Whoever looks at it meanwhile does no harm.
+            Ok(()) | Err(StoreError::LogInUse) => Ok(store),
+            Err(error) => Err(error),
+        }
     }
 
     /// One that is forgotten when dropped.
@@ -76,6 +82,13 @@ impl Store {
     /// All documents of a type.
     pub fn collection<T: Document>(&self) -> Collection<T> {
         Collection::new(self.clone())
+    }
+
+    /// Brings what is in the log into the database, and empties the log: what was overwritten or removed is then in no file.
+    pub(crate) fn empty_log(&self) -> Result<(), StoreError> {
+        let connection = self.connection();
+        let busy: bool = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        if busy { Err(StoreError::LogInUse) } else { Ok(()) }
     }
 
     pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use sloplet_gateway::account::{self, Owner};
 use sloplet_gateway::{Accounts, SecretValue};
 use sloplet_policy::budget::AtCap;
-use sloplet_store::{Collection, Document};
+use sloplet_store::{Collection, Document, StoreError};
 
 use super::error::LifeError;
-use super::record::Record;
+use super::record::{Record, State};
 use super::sandboxes::Sandboxes;
 use crate::outward::Patron;
 use crate::outward::private::{Kept, Private};
@@ -113,11 +113,40 @@ impl Sandboxes {
 
     /// Forgets what a sandbox that is gone had.
     pub(super) fn forget_secrets(&self, id: &str) -> Result<(), LifeError> {
-        self.0.secrets.remove(id)?;
         let owner = Owner::Sandbox(id.to_owned());
         self.0.engine.accounts().forget(&owner);
         self.0.spent.remove(&id_of(&owner))?;
-        Ok(())
+        match self.0.secrets.erase(id) {
+            Ok(_) => Ok(()),
+            Err(error @ StoreError::LogInUse) => {
+                tracing::warn!(%error, sandbox = id, "a secret is not gone yet");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Does what is to be done when a budget is used up. A busy machine may not manage it at once, and the sandbox may be
+    /// changing right now: whoever asked for a circuit breaker gets one, however long it takes.
+    async fn act_at_cap(&self, action: AtCap, owner: &str, id: &str) {
+        for wait in [0, 1, 2, 5].into_iter().chain(std::iter::repeat(10)) {
+            tokio::time::sleep(Duration::from_secs(wait)).await;
+            let done = match action {
+                AtCap::Deny => Ok(()),
+                AtCap::Pause => self.pause(owner, id).await.map(|_| ()),
+                AtCap::Kill => self.destroy(owner, id).await,
+            };
+            let error = match done {
+                Ok(()) | Err(LifeError::NotFound { .. }) => return,
+                Err(error) => error,
+            };
+            // Somebody else did it, and decides when it goes on.
+            let stands = |record: Record| matches!(record.state, State::Paused | State::Stopped | State::Failed);
+            if action == AtCap::Pause && self.get(owner, id).is_ok_and(stands) {
+                return;
+            }
+            tracing::warn!(%error, sandbox = id, "cannot do what was asked for at the cap; trying again");
+        }
     }
 
     /// Who a sandbox belongs to, as the engine wants to know it.
@@ -128,23 +157,7 @@ impl Sandboxes {
             let (this, owner, id) = (Self(inner), owner.clone(), id.clone());
             tracing::info!(sandbox = id, reason = reached.message, "a budget is used up");
             // Not here: the connection that brought this about waits.
-            tokio::spawn(async move {
-                // It may be changing right now: whoever asked for a circuit breaker gets one.
-                for wait in [0, 1, 2, 5, 10] {
-                    tokio::time::sleep(Duration::from_secs(wait)).await;
-                    let done = match action {
-                        AtCap::Deny => Ok(()),
-                        AtCap::Pause => this.pause(&owner, &id).await.map(|_| ()),
-                        AtCap::Kill => this.destroy(&owner, &id).await,
-                    };
-                    match done {
-                        Ok(()) | Err(LifeError::NotFound { .. }) => return,
-                        Err(error) => {
-                            tracing::warn!(%error, sandbox = id, "cannot do what was asked for at the cap");
-                        }
-                    }
-                }
-            });
+            tokio::spawn(async move { this.act_at_cap(action, &owner, &id).await });
         };
         Patron {
             name: record.request.name.clone(),

@@ -145,6 +145,9 @@ fn probe_61_the_keys_are_nowhere_inside_and_go_nowhere_else() {
             assert!(path.to_string_lossy().contains(".db") || path.to_string_lossy().contains("sqlite"), "{path:?}");
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0, "{path:?}");
         }
+        // Once the sandbox is gone nobody remembers it: neither the database nor its log, while the server goes on.
+        command(&served, &["rm", &id]).expect_code(0);
+        assert_eq!(holding_keys(&sloplet.data), Vec::<PathBuf>::new(), "{}", sloplet.name);
         end(served);
     }
 }
