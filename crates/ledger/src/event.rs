@@ -399,6 +399,12 @@ pub struct ApiCall {
     /// The id of the key, never the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Name>,
+    /// Where it came from, if it was refused at the door.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Name>,
+    /// How many there were like this one since the last such record, if more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
     /// How long it took.
     pub duration_ms: u64,
 }

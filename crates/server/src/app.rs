@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use crate::auth::{AuthError, Keys};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
+use crate::refusals::Refusals;
 
 /// How many may look through the ledger at once: it can be long.
 const READERS: usize = 2;
@@ -45,6 +46,7 @@ struct Inner {
     metrics: Metrics,
     origins: Mutex<Origins>,
     readers: Arc<Semaphore>,
+    refusals: Arc<Refusals>,
 }
 
 impl App {
@@ -61,6 +63,7 @@ impl App {
             metrics: Metrics::default(),
             origins: Mutex::default(),
             readers: Arc::new(Semaphore::new(READERS)),
+            refusals: Arc::default(),
         })))
     }
 
@@ -111,6 +114,11 @@ impl App {
             work(&this)
         });
         looked.await.unwrap_or_else(|_| Err(ApiError::conflict("the server is ending")))
+    }
+
+    /// What was refused at the door.
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        &self.0.refusals
     }
 
     /// Counters.

@@ -19,6 +19,7 @@ use subtle::ConstantTimeEq;
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::refusals::Refused;
 
 /// The owner of what is made without a key: by the same user, over the Unix socket; and of the first key.
 pub const LOCAL: &str = "local";
@@ -134,6 +135,11 @@ impl Keys {
         known.spend()?;
         let Key { id, owner, scope, quota, .. } = &known.key;
         Ok(Access { owner: owner.clone(), key: Some(id.clone()), scope: *scope, quota: *quota })
+    }
+
+    /// Which key this is the secret of.
+    fn id_of(&self, secret: &str) -> Option<String> {
+        self.lock().get(&hash(secret)).map(|known| known.key.id.clone())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Known>>> {
@@ -257,7 +263,12 @@ pub async fn require_key(State(app): State<App>, mut request: Request, next: Nex
             request.extensions_mut().insert(access);
             next.run(request).await
         }
-        Err(error) => error.into_response(),
+        Err(error) => {
+            let key = shown(request.headers()).and_then(|secret| app.keys().id_of(secret));
+            let mut response = error.into_response();
+            response.extensions_mut().insert(Refused { key });
+            response
+        }
     }
 }
 

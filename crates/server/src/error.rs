@@ -1,9 +1,9 @@
 //! Errors as clients see them.
 
-use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde_json::json;
 use sloplet_client::ClientError;
 use sloplet_engine::life::LifeError;
@@ -12,6 +12,8 @@ use sloplet_image::ImageError;
 use sloplet_ledger::LedgerError;
 use sloplet_store::StoreError;
 use sloplet_wire::ErrorCode;
+
+use crate::refusals::Refused;
 
 /// A request that was not carried out: `{"code": <status>, "message": "…"}`, which E2B's SDKs parse and ours, too.
 #[derive(Debug)]
@@ -54,7 +56,9 @@ impl IntoResponse for ApiError {
         if self.status.is_server_error() {
             tracing::error!(status = self.status.as_u16(), message = self.message, "request failed");
         }
-        (self.status, Json(json!({"code": self.status.as_u16(), "message": self.message}))).into_response()
+        let refused = (self.status == StatusCode::UNAUTHORIZED).then(Refused::default);
+        let body = Json(json!({"code": self.status.as_u16(), "message": self.message}));
+        (self.status, refused.map(Extension), body).into_response()
     }
 }
 

@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 use crate::app::App;
 use crate::auth::{self, OwnUser, same_secret};
 use crate::error::ApiError;
+use crate::refusals::{Peer, Refusal, Refused};
 use crate::{e2b, metrics, preview, record, v1};
 
 /// The port on which a sandbox seems to offer processes and files.
@@ -60,10 +61,16 @@ impl Gate {
         Self { app, control, envd }
     }
 
+    /// Writes down what was only counted so far, because the server ends.
+    pub fn end(&self) {
+        self.app.refusals().flush(self.app.ledger());
+    }
+
     /// Answers a request.
     pub async fn answer(&self, request: Request<Body>) -> Response {
         let asked = Instant::now();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let peer = request.extensions().get::<Peer>().copied();
         // The path alone: a query may hold a signature.
         let span = tracing::debug_span!(
             "request",
@@ -75,11 +82,13 @@ impl Gate {
             http.response.status_code = tracing::field::Empty,
             sandbox.id = tracing::field::Empty,
         );
+        let mut sandbox = None;
         let sending = async {
             match whose(&self.app, &request) {
                 Whose::Control => self.control.clone().oneshot(request).await.into_response(),
                 Whose::Sandbox { id, port } => {
                     tracing::Span::current().record("sandbox.id", &id);
+                    sandbox = Some(id.clone());
                     self.for_sandbox(id, port, request).await
                 }
             }
@@ -87,6 +96,18 @@ impl Gate {
         let response = sending.instrument(span.clone()).await;
         span.record("http.response.status_code", response.status().as_u16());
         drop(span);
+        if let Some(Refused { key }) = response.extensions().get() {
+            let refusal = Refusal {
+                from: peer.map(|peer| peer.0),
+                key: key.clone(),
+                // Whoever was refused may name any.
+                sandbox: sandbox.filter(|id| self.app.sandboxes().get_any(id).is_ok()),
+                method: method.to_string(),
+                path: path.clone(),
+                status: response.status().as_u16(),
+            };
+            self.app.refusals().note(self.app.ledger(), refusal);
+        }
         self.app.metrics().answered(response.status(), asked.elapsed());
         tracing::debug!(%method, path, status = response.status().as_u16(), us = asked.elapsed().as_micros(), "answered");
         response

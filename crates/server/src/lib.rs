@@ -21,6 +21,7 @@ pub mod listen;
 pub mod metrics;
 pub mod preview;
 pub mod record;
+pub mod refusals;
 pub mod retention;
 pub mod traces;
 pub mod v1;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::pin::pin;
@@ -25,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::auth::OwnUser;
 use crate::gate::Gate;
+use crate::refusals::Peer;
 
 /// How long a client may take to say what it wants; then it is a slow loris.
 const HEADERS_WITHIN: Duration = Duration::from_secs(15);
@@ -69,6 +71,7 @@ pub fn tls(certificates: &Path, key: &Path) -> io::Result<TlsAcceptor> {
 /// Serves until `stop` resolves, then lets requests end that are under way.
 pub async fn serve(listeners: Listeners, gate: Gate, stop: impl Future<Output = ()>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let leaving = gate.clone();
     // Every connection holds a receiver: when the last is gone, all requests have ended.
     let (ending, is_ending) = watch::channel(false);
     let mut stop = pin!(stop);
@@ -77,14 +80,15 @@ pub async fn serve(listeners: Listeners, gate: Gate, stop: impl Future<Output = 
         tokio::select! {
             () = &mut stop => break,
             accepted = accept_tcp(listeners.tcp.as_ref()) => {
-                let Ok(stream) = accepted else { pause_after_failure().await; continue };
+                let Ok((stream, peer)) = accepted else { pause_after_failure().await; continue };
                 let _ = stream.set_nodelay(true);
+                let who = Who::At(peer.ip());
                 let (gate, tls, is_ending) = (gate.clone(), listeners.tls.clone(), is_ending.clone());
                 tokio::spawn(async move {
                     match tls {
-                        None => talk(stream, gate, false, is_ending).await,
+                        None => talk(stream, gate, who, is_ending).await,
                         Some(tls) => match tokio::time::timeout(HEADERS_WITHIN, tls.accept(stream)).await {
-                            Ok(Ok(stream)) => talk(stream, gate, false, is_ending).await,
+                            Ok(Ok(stream)) => talk(stream, gate, who, is_ending).await,
                             _ => tracing::debug!("a TLS handshake failed"),
                         },
                     }
@@ -96,8 +100,9 @@ pub async fn serve(listeners: Listeners, gate: Gate, stop: impl Future<Output = 
                 let own = rustix::net::sockopt::socket_peercred(stream.as_fd())
                     .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root());
                 let (gate, is_ending) = (gate.clone(), is_ending.clone());
+                let who = if own { Who::OwnUser } else { Who::OtherUser };
                 tokio::spawn(async move {
-                    talk(stream, gate, own, is_ending).await;
+                    talk(stream, gate, who, is_ending).await;
                     drop(place);
                 });
             }
@@ -106,6 +111,7 @@ pub async fn serve(listeners: Listeners, gate: Gate, stop: impl Future<Output = 
     drop(is_ending);
     let _ = ending.send(true);
     let _ = tokio::time::timeout(FAREWELL, ending.closed()).await;
+    leaving.end();
 }
 
 /// HTTP/2 says in the address what HTTP/1 says in a header; everybody else here looks at the header.
@@ -118,9 +124,9 @@ fn name_host(request: &mut Request<Body>) {
     }
 }
 
-async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<tokio::net::TcpStream> {
+async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<(tokio::net::TcpStream, SocketAddr)> {
     match listener {
-        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        Some(listener) => listener.accept().await,
         None => std::future::pending().await,
     }
 }
@@ -138,7 +144,18 @@ async fn pause_after_failure() {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-async fn talk<S>(stream: S, gate: Gate, own_user: bool, mut is_ending: watch::Receiver<bool>)
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy)]
+enum Who {
+    /// Somebody in the network.
+    At(IpAddr),
+    /// This server's own user, over the Unix socket.
+    OwnUser,
+    /// Another one.
+    OtherUser,
+}
+
+async fn talk<S>(stream: S, gate: Gate, who: Who, mut is_ending: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -147,8 +164,10 @@ where
         async move {
             let mut request = request.map(Body::new);
             name_host(&mut request);
-            if own_user {
-                request.extensions_mut().insert(OwnUser);
+            match who {
+                Who::At(address) => drop(request.extensions_mut().insert(Peer(address))),
+                Who::OwnUser => drop(request.extensions_mut().insert(OwnUser)),
+                Who::OtherUser => {}
             }
             Ok::<_, std::convert::Infallible>(gate.answer(request).await)
         }

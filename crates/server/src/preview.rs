@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, COOKIE, HOST, LOCATION, SET_COOKIE, UPGRADE};
@@ -14,6 +13,7 @@ use axum::http::uri::{PathAndQuery, Uri};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use axum::{Extension, Router};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use sloplet_client::Connection;
@@ -26,6 +26,7 @@ use crate::auth::{same_secret, signature};
 use crate::error::ApiError;
 use crate::gate::{may_use, unreachable_sandbox};
 use crate::record;
+use crate::refusals::Refused;
 
 /// The query parameter, and the beginning of the cookie's name, that carry a link's signature.
 const LINK: &str = "sloplet_link";
@@ -135,7 +136,9 @@ async fn pass(app: &App, record: &Record, port: u16, request: Request<Body>, pre
         let message = "this preview is private: send the sandbox's token as X-Access-Token, or open a signed link";
         return match public {
             // As E2B says it of one that was made so.
-            Some(false) => ApiError::new(StatusCode::FORBIDDEN, message).into_response(),
+            Some(false) => {
+                (Extension(Refused::default()), ApiError::new(StatusCode::FORBIDDEN, message)).into_response()
+            }
             _ => ApiError::unauthorized(message).into_response(),
         };
     }

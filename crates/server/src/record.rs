@@ -62,6 +62,7 @@ impl Call {
             status: response.status().as_u16(),
             key: key.map(Into::into),
             duration_ms: self.started.elapsed().as_millis() as u64,
+            ..ApiCall::default()
         });
         if let Err(error) = app.ledger().record(sandbox, actor, event) {
             tracing::error!(%error, "cannot write to the ledger");

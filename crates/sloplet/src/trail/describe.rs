@@ -71,6 +71,11 @@ pub fn event(event: &Event) -> String {
         Event::PolicyChanged(it) => format!("{}: {}", it.policy, it.value),
         Event::ApprovalAsked(it) => format!("[{}] {} (rule {})", it.approval, it.request, it.rule),
         Event::ApprovalAnswered(it) => format!("[{}] {} by {}", it.approval, decision(it.decision), it.by),
+        Event::ApiCall(it) if it.from.is_some() || it.count.is_some() => {
+            let from = it.from.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
+            let count = it.count.map_or_else(String::new, |count| format!(", the last of {count} like it"));
+            format!("{} {} refused with {}{from}{count}", it.method, it.path, it.status)
+        }
         Event::ApiCall(it) => format!("{} {} {} in {}", it.method, it.path, it.status, span(it.duration_ms)),
         Event::Prompt(it) | Event::ToolCall(it) => seen(it),
         Event::DataMasked(it) => format!("{} (rules {})", it.path, it.rules),

@@ -39,7 +39,7 @@ fn calls_and_files_are_recorded_with_the_key() {
              Content-Type: application/octet-stream\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc"
         );
         http::exchange(&server.address, upload.as_bytes()).expect(200);
-        // Neither looking nor what is refused at the door is written down.
+        // Looking is not written down, and what was refused at the door is nothing that this key may see.
         server.ask_as(&secret, "GET", "/sandboxes/my", None).expect(200);
         server.ask_as("nonsense", "DELETE", "/sandboxes/my", None).expect_refusal(401);
 
@@ -77,6 +77,48 @@ fn calls_and_files_are_recorded_with_the_key() {
         assert!(!json!(all).to_string().contains(&secret));
         server.end();
     }
+}
+
+#[test]
+fn what_is_refused_at_the_door_is_recorded_and_a_flood_is_counted() {
+    let host = Host::shared();
+    let sloplet = host.user();
+    let server = Server::start(&sloplet);
+    let reader = server.json(&["key", "create", "reader", "--scope", "read"]);
+    let sandbox = server.ask("POST", "/sandboxes", Some(json!({}))).expect(201).json()["id"].clone();
+    let sandbox = sandbox.as_str().unwrap();
+    for _ in 0..40 {
+        server.ask_as("stolen-or-guessed", "GET", "/sandboxes?query=private", None).expect_refusal(401);
+    }
+    server.ask_as(reader["secret"].as_str().unwrap(), "POST", "/sandboxes", Some(json!({}))).expect_refusal(403);
+    let upload = format!(
+        "POST /files?path=/tmp/e HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: {sandbox}\r\nX-Access-Token: guessed\r\n\
+         Content-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    http::exchange(&server.address, upload.as_bytes()).expect(401);
+    let refused = |all: &[Value]| -> Vec<Value> {
+        let refused = all.iter().filter(|one| one["event"]["from"] == "127.0.0.1");
+        refused.map(|one| json!([one["actor"], one["sandbox"], one["event"]])).collect()
+    };
+    let call = |more: Value| {
+        let mut call = json!({"kind": "api_call", "from": "127.0.0.1", "duration_ms": 0});
+        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        call
+    };
+    let (id, actor) = (&reader["id"], format!("key:{}", reader["id"].as_str().unwrap()));
+    let mut expected = vec![
+        json!(["unknown", null, call(json!({"method": "GET", "path": "/v1/sandboxes", "status": 401}))]),
+        json!([actor, null, call(json!({"method": "POST", "path": "/v1/sandboxes", "status": 403, "key": id}))]),
+    ];
+    assert_eq!(refused(&seen(&server, &server.key, "")), expected);
+    // The rest is told once, with the last of them, at the latest when the server ends.
+    server.ask("DELETE", &format!("/sandboxes/{sandbox}"), None).expect(204);
+    server.end();
+    let more = call(json!({"method": "POST", "path": "/files", "status": 401, "count": 40}));
+    expected.push(json!(["unknown", sandbox, more]));
+    let all = records(&sloplet.invoke(&["audit", "--json"]).finish().expect_code(0).out());
+    assert_eq!(refused(&all), expected);
+    assert!(!json!(all).to_string().contains("guessed"));
 }
 
 #[test]
