@@ -100,17 +100,22 @@ impl Meter {
         }
         let endpoint = self.endpoint;
         let seen = match std::mem::replace(&mut self.reader, Reader::TooLong) {
-            Reader::Whole(body) if ended => Seen::whole(endpoint, &body),
+            // One that lacks its end cannot be read; one that can is all there, whoever has left.
+            Reader::Whole(body) => Seen::whole(endpoint, &body),
             Reader::Stream(mut sse, mut seen) => {
                 sse.finish(|event| seen.event(endpoint, event));
+                if ended {
+                    seen.ended();
+                }
                 seen
             }
-            Reader::Whole(_) | Reader::TooLong => Seen::default(),
+            Reader::TooLong => Seen::default(),
         };
         let usage = match (seen.complete, seen.input_known) {
             (true, _) => seen.usage,
-            // How much was written before the end was lost is not known; what was read is.
-            (false, true) => Usage { output: self.worst.output, ..seen.usage },
+            // How much was written before the end was lost is not known, whatever was told of it so far: the host may have
+            // gone on. What was read is known.
+            (false, true) => Usage { output: self.worst.output.max(seen.usage.output), ..seen.usage },
             (false, false) => self.worst,
         };
         if !seen.complete {

@@ -15,6 +15,8 @@ pub(crate) struct Seen {
     pub usage: Usage,
     /// The input is what `usage` says, even if the answer's end is not seen.
     pub input_known: bool,
+    /// The answer told what it came to so far. Unless it went on after that, this is all.
+    told: bool,
     /// The answer told all it came to.
     pub complete: bool,
     pub tools: Vec<String>,
@@ -27,6 +29,13 @@ struct Told {
     usage: Option<Counts>,
     message: Option<Nested>,
     response: Option<Nested>,
+    delta: Option<Delta>,
+    choices: Option<Vec<serde::de::IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+struct Delta {
+    stop_reason: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +83,11 @@ impl Seen {
         seen
     }
 
+    /// The stream came to its end: what was told last is all.
+    pub fn ended(&mut self) {
+        self.complete |= self.told;
+    }
+
     /// Reads an event of a stream.
     pub fn event(&mut self, endpoint: Endpoint, data: &[u8]) {
         // The many events with one word each tell neither.
@@ -82,6 +96,10 @@ impl Seen {
             && let Ok(told) = serde_json::from_slice::<Told>(data)
         {
             self.told(endpoint, told);
+        }
+        // Both APIs' last words.
+        if data == b"[DONE]" || holds("\"message_stop\"") {
+            self.ended();
         }
         if (holds("tool_use") || holds("tool_calls") || holds("function_call"))
             && let Ok(answer) = serde_json::from_slice(data)
@@ -99,17 +117,20 @@ impl Seen {
                     return;
                 };
                 self.messages(&counts);
-                // In `message_delta` the counts are those of the whole answer so far; it is the last that has any.
-                self.complete |= kind == Some("message_delta");
+                // In `message_delta` the counts are those of the whole answer so far; it is the last that says why it ends.
+                self.told |= kind == Some("message_delta");
+                self.complete |= self.told && told.delta.is_some_and(|delta| delta.stop_reason.is_some());
                 self.input_known |= begins || kind == Some("message") || kind.is_none();
             }
             Endpoint::Responses => {
                 let Some(counts) = told.response.and_then(|response| response.usage).or(told.usage) else { return };
-                self.others(&counts);
+                let ends = ["response.completed", "response.incomplete", "response.failed"];
+                self.others(&counts, kind.is_some_and(|kind| ends.contains(&kind)));
             }
             Endpoint::Chat | Endpoint::Completions | Endpoint::Embeddings => {
+                // Some tell with every piece what it came to so far; the last one has no piece.
                 if let Some(counts) = told.usage {
-                    self.others(&counts);
+                    self.others(&counts, told.choices.is_none_or(|choices| choices.is_empty()));
                 }
             }
         }
@@ -130,7 +151,7 @@ impl Seen {
     }
 
     /// OpenAI counts what is cached within the input.
-    fn others(&mut self, counts: &Counts) {
+    fn others(&mut self, counts: &Counts, last: bool) {
         let details = counts.prompt_tokens_details.as_ref().or(counts.input_tokens_details.as_ref());
         let Some(input) = counts.prompt_tokens.or(counts.input_tokens) else { return };
         let cached = details.and_then(|details| details.cached_tokens).unwrap_or(0).min(input);
@@ -145,7 +166,8 @@ impl Seen {
             cache_read: cached,
         };
         self.input_known = true;
-        self.complete = true;
+        self.told = true;
+        self.complete |= last;
     }
 
     fn called(&mut self, endpoint: Endpoint, answer: &serde_json::Value) {
@@ -207,12 +229,20 @@ mod tests {
     fn an_anthropic_stream_is_complete_with_its_delta() {
         let start = r#"{"type":"message_start","message":{"usage":{"input_tokens":25,"output_tokens":1}}}"#;
         let tool = r#"{"type":"content_block_start","content_block":{"type":"tool_use","name":"bash"}}"#;
-        let delta = r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":15}}"#;
+        let delta = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}"#;
         let cut = streamed(Endpoint::Messages, &[start, tool]);
         assert!(cut.input_known && !cut.complete && cut.usage.input == 25);
         let whole = streamed(Endpoint::Messages, &[start, tool, delta]);
         assert!(whole.complete && whole.usage.input == 25 && whole.usage.output == 15);
         assert_eq!(whole.tools, ["bash"]);
+        // One that says nothing of the end may not be the last.
+        let more = r#"{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":7}}"#;
+        let mut cut = streamed(Endpoint::Messages, &[start, more]);
+        assert!(!cut.complete && cut.usage.output == 7);
+        cut.ended();
+        assert!(cut.complete);
+        assert!(streamed(Endpoint::Messages, &[start, more, r#"{"type":"message_stop"}"#]).complete);
+        assert!(!streamed(Endpoint::Messages, &[start, r#"{"type":"message_stop"}"#]).complete);
     }
 
     #[test]
@@ -224,6 +254,16 @@ mod tests {
         assert!(seen.complete && seen.tools == ["f"]);
         let seen = streamed(Endpoint::Chat, &[r#"{"choices":[{}],"usage":null}"#, "[DONE]"]);
         assert!(!seen.complete);
+        // What it came to so far is not all.
+        let piece = r#"{"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":3,"completion_tokens":1}}"#;
+        let last = r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":9}}"#;
+        assert!(!streamed(Endpoint::Chat, &[piece, piece]).complete);
+        assert!(streamed(Endpoint::Chat, &[piece, "[DONE]"]).complete);
+        let seen = streamed(Endpoint::Chat, &[piece, last]);
+        assert!(seen.complete && seen.usage.output == 9);
+        let under_way = r#"{"type":"response.in_progress","response":{"usage":{"input_tokens":3,"output_tokens":1}}}"#;
+        let seen = streamed(Endpoint::Responses, &[under_way]);
+        assert!(seen.input_known && !seen.complete);
         let seen = streamed(
             Endpoint::Responses,
             &[

@@ -113,7 +113,7 @@ async fn streams_are_paid_at_their_end() {
     const EVENTS: &[&str] = &[
         r#"{"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":1}}}"#,
         r#"{"type":"content_block_start","content_block":{"type":"tool_use","name":"bash"}}"#,
-        r#"{"type":"message_delta","usage":{"output_tokens":50}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":50}}"#,
         r#"{"type":"message_stop"}"#,
     ];
     let host = Host::start(&[HOST], true, sse(EVENTS, false).0).await;
@@ -122,6 +122,32 @@ async fn streams_are_paid_at_their_end() {
     assert_eq!(body.matches("data: ").count(), EVENTS.len());
     let call = gate.calls(1).await.remove(0);
     assert_eq!((call.cost_micro_usd, call.tool_calls, call.reason), (Some(COST), vec!["bash".to_owned()], None));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_left_once_all_was_told_costs_what_was_told() {
+    const EVENTS: &[&str] = &[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":1}}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":50}}"#,
+    ];
+    const PROGRESS: &[&str] = &[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":1}}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":50}}"#,
+    ];
+    for (events, output) in [(EVENTS, 50), (PROGRESS, 200)] {
+        // The host goes on for ever.
+        let host = Host::start(&[HOST], true, sse(events, true).0).await;
+        let gate = Gate::new(host, Vec::new(), budget(r#"{"usd":1}"#));
+        let mut answered = gate.begin(messages(&ask(200))).await;
+        let mut got = Vec::new();
+        while !got.windows(13).any(|part| part == b"message_delta") {
+            got.extend_from_slice(&answered.frame().await.unwrap().unwrap().into_data().unwrap());
+        }
+        drop(answered);
+        let call = gate.calls(1).await.remove(0);
+        assert_eq!((call.input_tokens, call.output_tokens, call.reason.is_none()), (100, output, output == 50));
+        assert_eq!(gate.gateway.account().spent().spent.micro_usd, 100 + output * 5);
+    }
 }
 
 #[tokio::test]
