@@ -1,11 +1,12 @@
 //! Programs that know nothing of any of this.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
 
-use crate::common::{Host, Sloplet, World};
+use crate::common::{Host, Sloplet, World, packages};
 use crate::{both, python};
 
 /// Programs are told whom to trust as they are told on any machine.
@@ -223,6 +224,44 @@ fn java_works() {
         let out =
             secret.run(&options, &["java", "-Xint", "/world/Fetch.java", "https://example.com/"]).expect_code(0).out();
         assert_eq!(out, "200\n", "{}", sloplet.name);
+    }
+}
+
+#[test]
+fn go_works() {
+    // Static, so that it asks for names itself, without the C library.
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/egress/fetch.go");
+    let tools = packages::installed("go", &source, |folder| {
+        let script = "cd \"$0\" && CGO_ENABLED=0 GOCACHE=\"$0/cache\" GOFLAGS= go build -trimpath -o fetch \"$1\" && rm -rf cache";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(folder).arg(&source);
+        command
+    });
+    let host = Host::shared();
+    let world = World::new(&host);
+    fs::copy(tools.join("fetch"), world.dir.join("share/fetch")).unwrap();
+    let mount = world.mount();
+    for sloplet in both(&host, &world) {
+        let urls = [
+            "http://example.com:8080/",
+            "https://example.com:8443/",
+            "https://example.net/",
+            "http://example.com/",
+            "https://example.com/",
+        ];
+        let command = [&["/world/fetch"][..], &urls].concat();
+        let ended = sloplet.run(&["--allow=example.com", TRUST[0], &mount], &command).expect_code(0);
+        assert_eq!(ended.out(), "403\nfailed\nno name\n200\n200\ntrue\n", "{ended}");
+        // With a secret, the gateway answers, and Go trusts it by the store that it is given; the host gets the real key.
+        world.forget();
+        let secret = sloplet.clone().with("API_KEY", "real-value-of-the-key");
+        let command = ["/world/fetch", "https://example.org/", "https://example.com/"];
+        let ended = secret.run(&["--secret=API_KEY@example.com", &mount], &command).expect_code(0);
+        assert_eq!(ended.out(), "no name\n200\ntrue\n", "{ended}");
+        let seen = world.seen_of("http");
+        assert_eq!(seen.len(), 51);
+        // Over HTTP/2, which Go prefers, headers come in lower case.
+        assert!(seen.iter().all(|one| one["headers"].to_string().contains("Bearer real-value-of-the-key")), "{seen:?}");
     }
 }
 
