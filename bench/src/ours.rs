@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command as HostCommand;
 
 use anyhow::{Context, Result, ensure};
+use sloplet_client::Process;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_engine::{Command, Engine, Patron, Places, Sandbox};
 use sloplet_policy::Spec;
+use sloplet_wire::Exec;
 use tokio::runtime::Runtime;
 
 use crate::scratch::Scratch;
@@ -52,6 +54,17 @@ pub async fn exec_true(sandbox: &Sandbox) -> Result<()> {
     let output = sandbox.exec(Command::new(["true"])).await?.output(4096).await?;
     ensure!(output.exit.code == Some(0), "'true' ended with {:?}", output.exit);
     Ok(())
+}
+
+/// A command that goes to the agent past the record, for what the record costs.
+pub async fn exec_unrecorded(sandbox: &Sandbox, argv: &[&str]) -> Result<Process> {
+    let exec = Exec {
+        argv: argv.iter().map(|word| word.as_bytes().to_vec().into()).collect(),
+        env: vec![b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_vec().into()],
+        user: sandbox.spec().user.clone(),
+        ..Exec::default()
+    };
+    Ok(sandbox.agent().exec(exec).await?)
 }
 
 /// A whole life.

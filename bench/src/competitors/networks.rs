@@ -135,13 +135,15 @@ impl Networks {
 
     /// Waits until there is a way to the server.
     fn until_routed(&self, space: &str) -> Result<()> {
+        let mut last = Ok(());
         for _ in 0..200 {
-            if self.measure(space, Work { connections: 1, bytes: 0, at_once: 0 }).is_ok() {
-                return Ok(());
+            match self.measure(space, Work { connections: 1, bytes: 0, at_once: 0 }) {
+                Ok(_) => return Ok(()),
+                Err(error) => last = Err(error),
             }
             thread::sleep(Duration::from_millis(25));
         }
-        anyhow::bail!("it makes no way to the server")
+        last.context("it makes no way to the server")
     }
 
     /// What a client there measures.

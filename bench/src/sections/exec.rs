@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 
-use super::names::{EXEC, EXEC_BARE, EXEC_DOCKER};
+use super::names::{EXEC, EXEC_BARE, EXEC_DOCKER, EXEC_UNRECORDED};
 use crate::competitors::docker::Docker;
 use crate::competitors::oci::Runtime;
 use crate::competitors::program;
@@ -48,6 +48,15 @@ pub fn measure(
         Contender::new(EXEC, || {
             let started = Instant::now();
             ours.block_on(async |_| ours::exec_true(&sandbox).await)?;
+            Ok(started.elapsed())
+        }),
+        Contender::new(EXEC_UNRECORDED, || {
+            let started = Instant::now();
+            let output = ours.block_on(async |_| {
+                let process = ours::exec_unrecorded(&sandbox, &["true"]).await?;
+                Ok(process.output(4096).await?)
+            })?;
+            ensure!(output.exit.code == Some(0), "'true' ended with {:?}", output.exit);
             Ok(started.elapsed())
         }),
         host_program("nsenter (into our sandbox)", "nsenter", &["--all", "--target", &pid.to_string(), "true"]),

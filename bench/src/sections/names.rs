@@ -7,6 +7,7 @@ pub const BINARY: &str = "sloplet run -- true";
 pub const DOCKER: &str = "docker run --rm";
 
 pub const EXEC: &str = "sloplet exec";
+pub const EXEC_UNRECORDED: &str = "the same, not written down";
 pub const EXEC_BARE: &str = "bare spawn on the host";
 pub const EXEC_DOCKER: &str = "docker exec";
 
@@ -18,6 +19,7 @@ pub const BEST_RATE: &str = "best";
 
 pub const PIPE_SPEED: &str = "plain pipe between two processes";
 pub const STREAM_SPEED: &str = "stdout of a command in a sandbox";
+pub const STREAM_UNRECORDED: &str = "the same output, not written down";
 pub const STREAM_GROWTH: &str = "growth of this process at its peak";
 
 pub const AGENT_PRIVATE: &str = "private memory of PID 1 after 3 s";

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use sloplet_client::ProcessEvent;
 use sloplet_engine::{Command, Sandbox};
 
-use super::names::{PIPE_SPEED, STREAM_GROWTH, STREAM_SPEED};
+use super::names::{PIPE_SPEED, STREAM_GROWTH, STREAM_SPEED, STREAM_UNRECORDED};
 use crate::competitors::program;
 use crate::options::Options;
 use crate::ours::{self, Ours};
@@ -29,23 +29,25 @@ pub fn measure(options: &Options, report: &mut Report, dir: &Scratch) -> Result<
     let rounds = if options.quick { 2 } else { 7 };
     let ours = Ours::start(dir, 1)?;
     let sandbox = ours.block_on(ours::create)?;
-    let (mut pipe, mut stream) = (Vec::new(), Vec::new());
+    let (mut pipe, mut stream, mut unrecorded) = (Vec::new(), Vec::new(), Vec::new());
     through_a_pipe()?;
     let (resting, _) = resident()?;
     forget_peak()?;
     for _ in 0..rounds {
         interrupt::check()?;
         pipe.push(through_a_pipe()?);
-        stream.push(ours.block_on(async |_| through_the_engine(&sandbox).await)?);
+        stream.push(ours.block_on(async |_| through_the_engine(&sandbox, true).await)?);
+        unrecorded.push(ours.block_on(async |_| through_the_engine(&sandbox, false).await)?);
     }
     let (_, peak) = resident()?;
     let agent = process_memory::of(sandbox.pid().context("the sandbox has no pid")? as u32)?;
     ours.block_on(async |_| Ok(sandbox.destroy().await?))?;
-    let (pipe, stream) = (median(pipe), median(stream));
+    let (pipe, stream, unrecorded) = (median(pipe), median(stream), median(unrecorded));
     let rows = vec![
         Quantity::new(PIPE_SPEED, pipe, "GB/s"),
         Quantity::new(STREAM_SPEED, stream, "GB/s"),
         Quantity::new("ratio", stream / pipe, "×"),
+        Quantity::new(STREAM_UNRECORDED, unrecorded, "GB/s"),
         Quantity::new(STREAM_GROWTH, (peak - resting) / MIB, "MiB"),
         Quantity::new("private memory of PID 1 afterwards", agent.private / MIB, "MiB"),
     ];
@@ -76,10 +78,14 @@ fn through_a_pipe() -> Result<f64> {
     speed(total, started)
 }
 
-async fn through_the_engine(sandbox: &Sandbox) -> Result<f64> {
+async fn through_the_engine(sandbox: &Sandbox, recorded: bool) -> Result<f64> {
     let started = Instant::now();
     let size = BYTES.to_string();
-    let mut process = sandbox.exec(Command::new(["head", "-c", &size, "/dev/zero"])).await?;
+    let command = ["head", "-c", &size, "/dev/zero"];
+    let mut process = match recorded {
+        true => sandbox.exec(Command::new(command)).await?,
+        false => ours::exec_unrecorded(sandbox, &command).await?,
+    };
     let mut total = 0;
     while let Some(event) = process.next().await {
         if let ProcessEvent::Stdout(bytes) = event? {
