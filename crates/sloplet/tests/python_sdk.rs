@@ -43,7 +43,18 @@ fn pytest(image: Option<&str>, words: &[&str]) {
     let served = Server::start_with(&sloplet, &[]);
     let (tests, scratch) = (sdk().join("tests"), host.dir().join("scratch"));
     fs::create_dir(&scratch).unwrap();
-    let always = [python.to_str().unwrap(), "-m", "pytest", "-q", "-c", "../pyproject.toml", "--rootdir", ".."];
+    let always = [
+        python.to_str().unwrap(),
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        "../pyproject.toml",
+        "--rootdir",
+        "..",
+        "--durations",
+        "5",
+    ];
     let words: Vec<&str> = always.iter().chain(words).copied().collect();
     let ended = sloplet
         .other_program(&[&["env", "-C", tests.to_str().unwrap()], words.as_slice()].concat())
@@ -53,6 +64,7 @@ fn pytest(image: Option<&str>, words: &[&str]) {
         .env("SLOPLET_BINARY", host.binary().to_str().unwrap())
         .env("TMPDIR", scratch.to_str().unwrap())
         .finish();
+    println!("{}", ended.out());
     served.end_with_its_sandboxes();
     ended.expect_code(0);
 }

@@ -27,61 +27,66 @@ def run(code, folder, **more):
     return subprocess.run(words, cwd=folder, env=outside, capture_output=True, text=True, timeout=120, check=False)
 
 
-def all_of(codes, tmp_path, **more):
-    """All at once: some wait for a network that is not there."""
-    with ThreadPoolExecutor(8) as threads:
-        jobs = [threads.submit(run, code, tmp_path / str(number), **more) for number, code in enumerate(codes)]
-        done = [job.result() for job in jobs]
-    for code, one in zip(codes, done, strict=True):
-        assert one.returncode == 0, f"{code}\n{one.stdout}{one.stderr}"
-    return [one.stdout for one in done]
+def changed(codes, changes):
+    for old, new in changes.items():
+        codes = [code.replace(old, new) for code in codes]
+    return codes
 
 
-@pytest.fixture
-def clean(client: Client):
-    before = {one.id for one in client.list_sandboxes()}
-    yield
+@pytest.fixture(scope="module")
+def ran(client: Client, tmp_path_factory):
+    """What came of all examples. They run at once: some import much, and some wait for a network that is not there."""
+    folder, before = tmp_path_factory.mktemp("examples"), {one.id for one in client.list_sandboxes()}
+    existing = Sandbox.create(image="python", ttl="10m")
+    existing.exec("echo '{}' >/app/config.json; echo A=1 >/app/.env; echo x >/app/debug.log; echo x >/var/log/app.log", user="root")
+    (folder / "project").mkdir()
+    (folder / "project" / "file").touch()
+    account = {
+        "from do_app_sandbox": "from sloplet",
+        "your-app-id": existing.id,
+        "ea1525eb-...": existing.id,
+        "/path/to/your/project": str(folder / "project"),
+        '"/tmp/app': f'"{folder}/app',
+    }
+    model, url = llm.serve()
+    outside = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-x", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "sk-x"}
+    outside |= {"OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
+    groups = {
+        "agents": [path.read_text() for path in sorted((ROOT / "examples").glob("*.py"))],
+        "reference": changed(blocks(HERE / "reference.md"), account),
+        "README": blocks(ROOT / "README.md"),
+        "docs": blocks(ROOT / "../../docs/python.md"),
+    }
+    with ThreadPoolExecutor(6) as threads:
+        jobs = {
+            name: [(code, threads.submit(run, code, folder / f"{name}-{number}", **outside)) for number, code in enumerate(codes)]
+            for name, codes in groups.items()
+        }
+    yield {name: [(code, job.result()) for code, job in group] for name, group in jobs.items()}, existing
+    model.shutdown()
     for one in client.list_sandboxes():
         if one.id not in before:
             Sandbox(one, client).delete()
 
 
-def test_the_reference_s_examples_run_as_written(own, tmp_path, clean):
-    own.exec("echo '{}' >/app/config.json; echo A=1 >/app/.env; echo x >/app/debug.log; echo x >/var/log/app.log", user="root")
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "file").touch()
-    codes = blocks(HERE / "reference.md")
-    assert len(codes) == 13
-    changes = {
-        "from do_app_sandbox": "from sloplet",
-        "your-app-id": own.id,
-        "ea1525eb-...": own.id,
-        "/path/to/your/project": str(project),
-        '"/tmp/app': f'"{tmp_path}/app',
-    }
-    for old, new in changes.items():
-        codes = [code.replace(old, new) for code in codes]
-    said = all_of(codes, tmp_path)
-    assert "(file)" in said[3] and "Hello World" in said[4] and "Hello\n" in said[6] and "async!" in said[7]
-    assert "Done with exit code: " in said[9] and "Access at: http" in said[9] and "Python 3" in said[12]
-    assert own.exec("ls /home/sandbox/app/file").success
+def said(done):
+    for code, one in done:
+        assert one.returncode == 0, f"{code}\n{one.stdout}{one.stderr}"
+    return [one.stdout for _, one in done]
 
 
-@pytest.mark.parametrize("page", ["README.md", "../../docs/python.md"])
-def test_our_own_examples_run_as_written(page, tmp_path, clean):
-    codes = blocks(ROOT / page)
-    assert codes
-    all_of(codes, tmp_path)
+def test_the_reference_s_examples_run_as_written(ran):
+    done, existing = ran
+    told = said(done["reference"])
+    assert len(told) == 13 and "(file)" in told[3] and "Hello World" in told[4] and "Hello\n" in told[6] and "async!" in told[7]
+    assert "Done with exit code: " in told[9] and "Access at: http" in told[9] and "Python 3" in told[12]
+    assert existing.exec("ls /home/sandbox/app/file").success
 
 
-def test_agents_run_code_in_a_sandbox(tmp_path, client):
-    server, url = llm.serve()
-    before = {one.id for one in client.list_sandboxes()}
-    outside = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-x", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "sk-x"}
-    quiet = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
-    codes = [path.read_text() for path in sorted((ROOT / "examples").glob("*.py"))]
-    said = all_of(codes, tmp_path, **outside, **quiet)
-    server.shutdown()
-    assert [one.strip() for one in said] == ["the answer is 42"] * 3
-    assert {one.id for one in client.list_sandboxes()} <= before, "their sandboxes are gone"
+@pytest.mark.parametrize("page", ["README", "docs"])
+def test_our_own_examples_run_as_written(page, ran):
+    assert said(ran[0][page])
+
+
+def test_agents_run_code_in_a_sandbox(ran):
+    assert [one.strip() for one in said(ran[0]["agents"])] == ["the answer is 42"] * 3

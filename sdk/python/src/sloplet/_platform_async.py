@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import weakref
 from asyncio import sleep as sleep
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import httpx
 
 from ._find import Place
-
-T = TypeVar("T")
 
 HttpClient = httpx.AsyncClient
 Transport = httpx.AsyncHTTPTransport
@@ -31,19 +29,12 @@ async def run_program(words: list[str], timeout: float) -> tuple[int, str, str]:
     return process.returncode or 0, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
-async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results, waited for at once."""
-    return list(await asyncio.gather(*calls))
-
-
 async def pieces(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
     """Local data as a body. Between two pieces others get their turn."""
     for part in parts:
         yield part
         await asyncio.sleep(0)
 
-
-Body = AsyncIterable[bytes]
 
 _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Place, Any]] = weakref.WeakKeyDictionary()
 

@@ -6,13 +6,11 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator
 from time import sleep as sleep
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 
 from ._find import Place
-
-T = TypeVar("T")
 
 HttpClient = httpx.Client
 Transport = httpx.HTTPTransport
@@ -24,17 +22,10 @@ def run_program(words: list[str], timeout: float) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
 
-def together(results: Iterable[T]) -> list[T]:
-    """All results, one after the other."""
-    return list(results)
-
-
 def pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Local data as a body."""
     yield from parts
 
-
-Body = Iterable[bytes]
 
 _shared: dict[int, dict[Place, Any]] = {}
 

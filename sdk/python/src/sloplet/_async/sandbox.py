@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -10,14 +9,11 @@ from typing import Any
 
 from .. import _platform_async as platform
 from .._images import PREPARE, SEARCH_PATH, WELL_KNOWN, WORKSPACE
-from .._output import Decoder
 from .._units import Duration, Size, duration, machine, seconds, size
 from ..errors import (
-    ConflictError,
     InvalidRequestError,
     NotFoundError,
     SandboxCreationError,
-    SandboxError,
     SandboxNotFoundError,
     SandboxNotReadyError,
 )
