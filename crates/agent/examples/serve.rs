@@ -22,7 +22,8 @@ fn main() -> std::io::Result<()> {
     };
     let stream = std::io::stdin().as_fd().try_clone_to_owned()?;
     serve(Config {
-        stream,
+        stream: Some(stream),
+        device: None,
         listener,
         identity,
         root: arguments[0].clone().into(),

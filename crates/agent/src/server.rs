@@ -113,6 +113,9 @@ pub(crate) struct Server {
     pacer: OwnedFd,
     children: OwnedFd,
     listener: Option<OwnedFd>,
+    /// While nobody is connected to it.
+    device: Option<OwnedFd>,
+    has_device: bool,
     null: OwnedFd,
     scratch: Vec<u8>,
     last_id: u32,
@@ -134,6 +137,11 @@ impl Server {
             rustix::io::ioctl_fionbio(listener, true)?;
             context.poll.add(listener, Token::Listener)?;
         }
+        let open = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let device = config.device.as_ref().map(|path| rustix::fs::open(path, open, Mode::empty())).transpose()?;
+        if let Some(device) = &device {
+            context.poll.add(device, Token::Device)?;
+        }
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
         let mut server = Self {
             context,
@@ -148,11 +156,15 @@ impl Server {
             pacer,
             children,
             listener: config.listener,
+            has_device: device.is_some(),
+            device,
             null,
             scratch: Vec::new(),
             last_id: 0,
         };
-        server.connect(config.stream)?;
+        if let Some(stream) = config.stream {
+            server.connect(stream)?;
+        }
         Ok(server)
     }
 
@@ -161,7 +173,7 @@ impl Server {
         let mut idle = false;
         loop {
             self.flush();
-            if self.connections.is_empty() && self.listener.is_none() {
+            if self.connections.is_empty() && self.listener.is_none() && !self.has_device {
                 return Ok(());
             }
             let until = if !self.queue.order.is_empty() {
@@ -203,6 +215,9 @@ impl Server {
             Token::Children => self.enqueue(Runnable::Reap),
             Token::Pacer => self.release(),
             Token::Listener => self.accept(),
+            // A hang-up alone says that nobody is there yet.
+            Token::Device if readiness.hangup => {}
+            Token::Device => self.connect_device(),
             Token::Connection(id) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.hangup |= readiness.hangup;
@@ -282,6 +297,18 @@ impl Server {
         self.connections.insert(id, Connection::new(socket)?);
         self.enqueue(Runnable::Connection(id));
         Ok(())
+    }
+
+    /// Somebody has opened the other end of the device.
+    fn connect_device(&mut self) {
+        let Some(device) = self.device.take() else { return };
+        let id = self.next_id();
+        if self.context.poll.pass_on(&device, Token::Connection(id)).is_ok() {
+            self.connections.insert(id, Connection::on_device(device));
+            self.enqueue(Runnable::Connection(id));
+        } else {
+            self.device = Some(device);
+        }
     }
 
     fn run_connection(&mut self, id: u32) {
@@ -628,6 +655,9 @@ impl Server {
                 if let Body::Process(process) = state.body {
                     self.abandon(process, StreamKey { connection: id, stream });
                 }
+            }
+            if connection.device && self.context.poll.pass_on(&connection.socket, Token::Device).is_ok() {
+                self.device = Some(connection.socket);
             }
         }
     }

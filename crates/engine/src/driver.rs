@@ -98,6 +98,9 @@ pub struct Wanted<'a> {
     pub egress: bool,
     /// Files that the host puts into its root.
     pub files: &'a [PutFile],
+    /// A folder that [`Machine::checkpoint`] of the same driver has filled: the machine goes on from there, on the image
+    /// that was saved at the same moment. Many can start from one folder, also at once; none may change it.
+    pub memory: Option<&'a Path>,
 }
 
 /// What a sandbox gets besides what its description says; nothing by default.
@@ -182,6 +185,18 @@ pub trait Machine: Send + Sync {
     fn snapshot(&self, target: OwnedFd) -> Pending<'_, Result<SnapshotReport, DriverError>> {
         let _ = target;
         Box::pin(async { Err(DriverError::Unsupported(Unsupported("take snapshots"))) })
+    }
+
+    /// Saves its processes with their memory to `memory`, an empty folder of this engine's, and what was written to
+    /// `files`, as [`Self::snapshot`] does, both of the same moment. A wall that keeps its disk with the memory leaves
+    /// `files` empty. It goes on afterwards; streams to its agent may break.
+    fn checkpoint<'a>(
+        &'a self,
+        memory: &'a Path,
+        files: OwnedFd,
+    ) -> Pending<'a, Result<CheckpointReport, DriverError>> {
+        let _ = (memory, files);
+        Box::pin(async { Err(DriverError::Unsupported(Unsupported("take snapshots with memory"))) })
     }
 
     /// Replaces its deadline, counted from now; without one, it has none. It holds whatever becomes of the engine.
@@ -310,6 +325,15 @@ pub struct SnapshotReport {
     pub skipped: u64,
     /// For how long it stood still because of that; nothing if it was frozen anyway.
     pub frozen_for: Duration,
+}
+
+/// A finished snapshot with memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CheckpointReport {
+    /// Of the files.
+    pub files: SnapshotReport,
+    /// Bytes that the memory takes on the host's disk.
+    pub memory_bytes: u64,
 }
 
 /// What an engine that is gone has left.

@@ -283,9 +283,13 @@ executed, 127 if it does not exist; 125 if sloplet itself failed.";
 /// What a sandbox is, whatever runs in it and however long it lives.
 #[derive(Debug, Args)]
 pub struct Machine {
-    /// How strong the wall is: process or container [default: container]
+    /// How strong the wall is: process, container, gvisor or vm [default: container]
     #[arg(long, value_name = "LEVEL")]
     pub isolation: Option<Isolation>,
+
+    /// Which wall, by its driver's name (see 'sloplet doctor') [default: the first of that strength]
+    #[arg(long, value_name = "NAME", conflicts_with = "isolation")]
+    pub driver: Option<String>,
 
     /// Memory of all processes together, page cache included [default: 2GiB]
     #[arg(long, value_name = "SIZE")]
@@ -545,10 +549,6 @@ pub struct Verify {
     /// Wall-clock time of the sandbox [default: 1h]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
-
-    /// Which wall: 'all', or a driver's name [default: the one of --isolation]
-    #[arg(long, value_name = "NAME")]
-    pub driver: Option<String>,
 
     /// Only this probe; the result is not kept. Can be repeated.
     #[arg(long, value_name = "NAME")]

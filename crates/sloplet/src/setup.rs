@@ -6,7 +6,7 @@ use anyhow::Context;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_driver_process::ProcessDriver;
 use sloplet_engine::{Engine, Places};
-use sloplet_policy::Isolation;
+use sloplet_policy::{Isolation, Spec};
 use sloplet_spawner::launcher::Forked;
 
 /// This binary. The link, not its target: it names it even after the file was replaced by an upgrade.
@@ -43,12 +43,12 @@ pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     Ok(Engine::new(places, vec![Box::new(namespaces)]))
 }
 
-/// The name of the wall of a level.
-pub fn driver_of(isolation: Isolation) -> &'static str {
-    match isolation {
-        Isolation::Process => "process",
-        Isolation::Container => "namespaces",
-        other => other.name(),
+/// The name of the wall that a description asks for, without an engine.
+pub fn driver_of(spec: &Spec) -> &str {
+    match (&spec.driver, spec.isolation) {
+        (Some(name), _) => name,
+        (None, Isolation::Container) => "namespaces",
+        (None, other) => other.name(),
     }
 }
 

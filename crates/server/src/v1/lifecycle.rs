@@ -270,8 +270,7 @@ pub async fn capabilities(
     access: Access,
     Segments(id): Segments<String>,
 ) -> Result<Json<Report>, ApiError> {
-    let isolation = find(&app, &access, &id)?.request.spec.isolation;
-    let report = app.sandboxes().engine().reports().into_iter().find(|report| report.isolation == isolation);
-    let unknown = || ApiError::not_found(format!("this server has no driver for isolation '{isolation}'"));
-    Ok(Json(report.ok_or_else(unknown)?.into()))
+    let spec = find(&app, &access, &id)?.request.spec;
+    let report = app.sandboxes().engine().report(&spec);
+    Ok(Json(report.map_err(|error| ApiError::not_found(error.to_string()))?.into()))
 }

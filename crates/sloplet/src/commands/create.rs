@@ -35,6 +35,7 @@ fn request(options: Create) -> anyhow::Result<Value> {
     if !file.data.is_empty() {
         bail!("[data] is not supported yet: mask the file with 'sloplet mask' and mount the result");
     }
+    let driver = config::driver(&file, &options.machine);
     let kept = file.volumes.iter().map(|(name, path)| {
         let path = path.as_str().with_context(|| format!("[volumes] {name}: write {name} = \"/path\""))?;
         volume(&format!("{name}:{path}"))
@@ -54,6 +55,7 @@ fn request(options: Create) -> anyhow::Result<Value> {
     };
     set("image", options.image.or(base.image).map(Into::into));
     set("isolation", options.machine.isolation.or(base.isolation).map(|level| level.name().into()));
+    set("driver", driver.map(Into::into));
     set("name", options.name.map(Into::into));
     set("memory", options.machine.memory.or(base.memory).map(|size| size.to_string().into()));
     set("cpus", options.machine.cpus.or(base.cpus).map(|cpus| f64::from(cpus).into()));
