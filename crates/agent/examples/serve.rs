@@ -25,6 +25,7 @@ fn main() -> std::io::Result<()> {
         stream: Some(stream),
         device: None,
         listener,
+        door: None,
         identity,
         root: arguments[0].clone().into(),
         oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),

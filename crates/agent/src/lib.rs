@@ -41,6 +41,7 @@ use sloplet_sys::filter::SockFilter;
 mod connection;
 mod context;
 mod dial;
+pub mod door;
 mod exec;
 mod failure;
 mod files;
@@ -73,6 +74,9 @@ pub struct Config {
     pub device: Option<PathBuf>,
     /// A listening socket for later connections. Each is a session of its own over the same processes.
     pub listener: Option<OwnedFd>,
+    /// Where the listening socket has its name, if the agent is to let go of all its sockets when it is told so (see
+    /// [`door`]).
+    pub door: Option<PathBuf>,
     /// Whom processes and file operations may be.
     pub identity: Identity,
     /// File requests cannot leave this folder; `/` where the wall has a root of its own.

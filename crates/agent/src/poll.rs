@@ -25,6 +25,8 @@ pub(crate) enum Token {
     Listener,
     /// A device whose other end nobody has open.
     Device,
+    /// It is to let go of its sockets.
+    LetGo,
     /// A connection's socket.
     Connection(u32),
     /// A descriptor of a process.
@@ -67,6 +69,7 @@ impl Token {
             Self::Stream(key) => pack(4, key.connection, key.stream),
             Self::Pacer => pack(5, 0, 0),
             Self::Device => pack(6, 0, 0),
+            Self::LetGo => pack(7, 0, 0),
         }
     }
 
@@ -87,7 +90,8 @@ impl Token {
             ),
             4 => Self::Stream(StreamKey { connection: high, stream: low }),
             5 => Self::Pacer,
-            _ => Self::Device,
+            6 => Self::Device,
+            _ => Self::LetGo,
         }
     }
 }
@@ -184,6 +188,7 @@ mod tests {
             Token::Children,
             Token::Pacer,
             Token::Device,
+            Token::LetGo,
             Token::Listener,
             Token::Connection(77),
             Token::Process(u32::MAX, Part::Status),

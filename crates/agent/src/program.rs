@@ -11,11 +11,10 @@
 //! - `--filter` keeps commands from setting set-ID bits, where they can write to folders of the host.
 //! - `relay` joins its standard input and output to an agent that listens, for hosts that have no other way to reach it.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -24,7 +23,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sloplet_sys::clone::SingleThreaded;
 use sloplet_sys::filter::SockFilter;
 
-use crate::{Config, Identity, serve};
+use crate::{Config, Identity, door, serve};
 
 /// The hidden subcommand of a binary that is also an agent.
 pub const SUBCOMMAND: &str = "__agent";
@@ -45,6 +44,7 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
         stream: None,
         device: None,
         listener: None,
+        door: None,
         identity: Identity::Switch { default_user: "root".into() },
         root: PathBuf::from("/"),
         oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),
@@ -58,7 +58,10 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
         }
         let value = options.next().ok_or_else(|| io::Error::other(format!("{option} needs a value")))?;
         match *option {
-            "--listen" => config.listener = Some(listen(Path::new(value))?),
+            "--listen" => {
+                config.listener = Some(door::listen(Path::new(value))?);
+                config.door = Some(value.into());
+            }
             "--device" => config.device = Some(value.into()),
             "--fd" => {
                 let number = value.parse().map_err(|_| io::Error::other(format!("--fd {value}: not a number")))?;
@@ -83,15 +86,6 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
     let null = File::options().read(true).write(true).open("/dev/null")?;
     thread.replace_standard_fds(null.as_fd())?;
     Ok(config)
-}
-
-fn listen(path: &Path) -> io::Result<OwnedFd> {
-    if let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    }
-    // Of an agent before this one.
-    let _ = std::fs::remove_file(path);
-    Ok(UnixListener::bind(path)?.into())
 }
 
 /// Copies in both directions until both have ended.

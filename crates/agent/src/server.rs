@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
@@ -14,6 +15,7 @@ use sloplet_wire::{Event, Exit, Failure, Kind};
 
 use crate::connection::{Connection, Received};
 use crate::context::Context;
+use crate::door;
 use crate::exec;
 use crate::lingering::Lingering;
 use crate::poll::{Part, Readiness, StreamKey, Token};
@@ -116,6 +118,8 @@ pub(crate) struct Server {
     /// While nobody is connected to it.
     device: Option<OwnedFd>,
     has_device: bool,
+    /// The socket's name and the signal to let go of it.
+    door: Option<(PathBuf, OwnedFd)>,
     null: OwnedFd,
     scratch: Vec<u8>,
     last_id: u32,
@@ -137,6 +141,13 @@ impl Server {
             rustix::io::ioctl_fionbio(listener, true)?;
             context.poll.add(listener, Token::Listener)?;
         }
+        let door = match config.door {
+            Some(path) => Some((path, spawn::await_signal(door::LET_GO)?)),
+            None => None,
+        };
+        if let Some((_, signal)) = &door {
+            context.poll.add_input(signal, Token::LetGo)?;
+        }
         let open = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let device = config.device.as_ref().map(|path| rustix::fs::open(path, open, Mode::empty())).transpose()?;
         if let Some(device) = &device {
@@ -156,6 +167,7 @@ impl Server {
             pacer,
             children,
             listener: config.listener,
+            door,
             has_device: device.is_some(),
             device,
             null,
@@ -218,6 +230,7 @@ impl Server {
             // A hang-up alone says that nobody is there yet.
             Token::Device if readiness.hangup => {}
             Token::Device => self.connect_device(),
+            Token::LetGo => self.let_go(),
             Token::Connection(id) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.hangup |= readiness.hangup;
@@ -297,6 +310,22 @@ impl Server {
         self.connections.insert(id, Connection::new(socket)?);
         self.enqueue(Runnable::Connection(id));
         Ok(())
+    }
+
+    /// Closes all sockets that lead out, and listens again when that is allowed. Nothing else happens meanwhile, but
+    /// processes run on.
+    fn let_go(&mut self) {
+        let Some((path, signal)) = &self.door else { return };
+        let path = path.clone();
+        while rustix::io::read(signal, &mut [0; 128]).is_ok() {}
+        self.connections.values_mut().for_each(|connection| connection.dead = true);
+        self.flush();
+        self.listener = None;
+        let listener = door::wait_and_listen(&path);
+        let listening = rustix::io::ioctl_fionbio(&listener, true);
+        if listening.and_then(|()| self.context.poll.add(&listener, Token::Listener)).is_ok() {
+            self.listener = Some(listener);
+        }
     }
 
     /// Somebody has opened the other end of the device.

@@ -48,8 +48,16 @@ impl Child<'_> {
             Ok((identity, root)) => {
                 let command_filter = (self.plan.wall.writes_to_host() && !self.plan.lacks("set-id-filter"))
                     .then(sloplet_seccomp::set_id::program);
-                let config =
-                    Config { stream: Some(stream), device: None, listener, identity, root, oom_score, command_filter };
+                let config = Config {
+                    stream: Some(stream),
+                    device: None,
+                    listener,
+                    door: None,
+                    identity,
+                    root,
+                    oom_score,
+                    command_filter,
+                };
                 i32::from(sloplet_agent::serve(config).is_err())
             }
             Err(problem) => {

@@ -281,6 +281,23 @@ pub fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
+/// Blocks a signal and returns a non-blocking descriptor that becomes readable when it comes.
+pub fn await_signal(signal: i32) -> io::Result<OwnedFd> {
+    // SAFETY: as in `child_signals`.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        if libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut()) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        match libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
 /// A child that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
