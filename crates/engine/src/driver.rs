@@ -6,6 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sloplet_image::Image;
@@ -83,6 +84,61 @@ pub trait Driver: Send + Sync {
 
     /// Ends helpers and waits for them; the last call to a driver.
     fn shut_down(&self) {}
+}
+
+/// A wall that others build on, too.
+impl<T: Driver + ?Sized> Driver for Arc<T> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn isolation(&self) -> Isolation {
+        (**self).isolation()
+    }
+
+    fn report(&self) -> DriverReport {
+        (**self).report()
+    }
+
+    fn egress(&self) -> Capability {
+        (**self).egress()
+    }
+
+    fn required(&self) -> Vec<Feature> {
+        (**self).required()
+    }
+
+    fn prepare(&self, spec: &Spec) {
+        (**self).prepare(spec);
+    }
+
+    fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        (**self).create(wanted)
+    }
+
+    fn create_lasting<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        (**self).create_lasting(wanted)
+    }
+
+    fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
+        (**self).adopt()
+    }
+
+    fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), DriverError> {
+        (**self).make_disk(file, bytes)
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
+        (**self).remove_folder(folder)
+    }
+
+    fn collect(&self) -> Result<usize, DriverError> {
+        (**self).collect()
+    }
+
+    fn shut_down(&self) {
+        (**self).shut_down();
+    }
 }
 
 /// The machine that a driver is asked for.

@@ -196,7 +196,11 @@ fn try_become(
         if let Some(filter) = program.filter {
             let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
             let mode = libc::SECCOMP_SET_MODE_FILTER;
-            at(Step::Setup, libc::syscall(libc::SYS_seccomp, mode, 0, &raw const filter))?;
+            if libc::syscall(libc::SYS_seccomp, mode, 0, &raw const filter) < 0 {
+                // Without the capability for it, a filter takes a promise: no new privileges, and so no sudo.
+                at(Step::Setup, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+                at(Step::Setup, libc::syscall(libc::SYS_seccomp, mode, 0, &raw const filter))?;
+            }
         }
         if let Some(user) = program.credentials {
             let groups = (user.groups.len(), user.groups.as_ptr());

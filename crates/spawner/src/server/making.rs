@@ -149,8 +149,13 @@ impl Server {
         };
         let path = |bytes: &minicbor::bytes::ByteVec| PathBuf::from(OsStr::from_bytes(bytes));
         let layers = paths.iter().map(|layer| self.layers.hold(&path(layer))).collect::<Result<_, _>>()?;
-        let (dir, name) = (self.owner.dir(), door::of_agent(id));
-        let listener = door::open_door(&dir, &name, SocketType::STREAM).during("make the agent's socket")?;
+        let has_runtime = matches!(&plan.wall, Wall::Container(container) if container.runtime.is_some());
+        let (name, kind) = match has_runtime {
+            true => (door::of_keeper(id), SocketType::SEQPACKET),
+            false => (door::of_agent(id), SocketType::STREAM),
+        };
+        let dir = self.owner.dir();
+        let listener = door::open_door(&dir, &name, kind).during("make the agent's socket")?;
         Ok((layers, Some(listener), Some(Door(dir.join(name)))))
     }
 
@@ -167,6 +172,9 @@ impl Server {
         let stream = fds.next().ok_or_else(|| std::io::Error::other("no stream was passed")).during("start")?;
         let disk =
             matches!(&plan.wall, Wall::Container(container) if container.disk_on_file).then(|| fds.next()).flatten();
+        let restores = |container: &crate::plan::Container| container.runtime.as_ref().is_some_and(|it| it.restore);
+        let memory =
+            matches!(&plan.wall, Wall::Container(container) if restores(container)).then(|| fds.next()).flatten();
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .during("make a socket pair")?;
         let namespaces = match &plan.wall {
@@ -185,7 +193,7 @@ impl Server {
                 let pids_by_cgroup = self.cgroups.check(cgroup::Controller::Pids).is_ok();
                 let child =
                     Child { thread: &self.thread, plan, privilege: &self.privilege, group, user, pids_by_cgroup };
-                child.become_agent(theirs, stream, listener)
+                child.become_agent(theirs, stream, listener, memory)
             }
             Side::Parent { pid, pidfd } => {
                 drop(theirs);
