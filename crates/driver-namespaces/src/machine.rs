@@ -28,6 +28,7 @@ pub struct Namespaced {
     spawner: Spawner,
     lasting: bool,
     has_runtime: bool,
+    has_outlet: bool,
     stream: Mutex<Option<UnixStream>>,
     fate: watch::Receiver<Fate>,
     state: OnceLock<watch::Receiver<MachineState>>,
@@ -50,6 +51,7 @@ impl Namespaced {
             spawner,
             lasting,
             has_runtime,
+            has_outlet: !created.outlet.is_empty(),
             stream: Mutex::new(Some(stream)),
             fate: created.fate,
             state: OnceLock::new(),
@@ -70,6 +72,7 @@ impl Namespaced {
             has_runtime: spawner.has_keeper(&living.id),
             spawner,
             lasting: true,
+            has_outlet: !outlet.is_empty(),
             stream: Mutex::new(None),
             fate,
             state: OnceLock::new(),
@@ -144,6 +147,10 @@ impl Machine for Namespaced {
     ) -> Pending<'a, Result<CheckpointReport, DriverError>> {
         Box::pin(async move {
             match self.has_runtime && self.lasting {
+                // The runtime would end: connections of the host's kernel cannot be saved.
+                true if self.has_outlet => {
+                    Err(Unsupported("take snapshots with memory of a sandbox that has a way out").into())
+                }
                 true => self.save(memory, files).await,
                 false => Err(Unsupported("take snapshots with memory").into()),
             }

@@ -177,14 +177,20 @@ pub enum Command {
     #[command(
         args_conflicts_with_subcommands = true,
         subcommand_negates_reqs = true,
-        after_help = "Examples:\n  sloplet snapshot my before-upgrade\n  sloplet create --image before-upgrade\n  sloplet snapshot ls"
+        after_help = "Examples:\n  sloplet snapshot my before-upgrade\n  sloplet snapshot --memory my warm && sloplet fork --from warm -n 5\n  sloplet create --image before-upgrade\n  sloplet snapshot ls"
     )]
     Snapshot(Snapshot),
     /// Make sandboxes that start from another's files as they are now.
-    #[command(after_help = "Examples:\n  sloplet fork my\n  sloplet fork my -n 8 --name try")]
+    #[command(
+        after_help = "Examples:\n  sloplet fork my\n  sloplet fork my -n 8 --name try\n  sloplet fork --from warm -n 5"
+    )]
     Fork {
         /// The sandbox's name or id.
-        name: String,
+        #[arg(required_unless_present = "from")]
+        name: Option<String>,
+        /// A snapshot with memory, in place of a sandbox: they go on where that was.
+        #[arg(long, value_name = "SNAPSHOT", conflicts_with = "name")]
+        from: Option<String>,
         /// How many.
         #[arg(short = 'n', long = "count", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
         count: u16,
@@ -724,6 +730,10 @@ pub struct Snapshot {
 
     /// A name for the snapshot.
     pub new_name: Option<String>,
+
+    /// Save its processes with their memory, too, where its driver can: 'sloplet fork --from' goes on from there.
+    #[arg(long)]
+    pub memory: bool,
 
     /// As JSON.
     #[arg(long)]

@@ -66,6 +66,8 @@ pub struct NewSnapshot {
     /// A name to find it by.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     name: Option<String>,
+    /// Save its processes with their memory, too: forks of the snapshot go on where the sandbox was. Not every driver can.
+    memory: bool,
 }
 
 /// Save a sandbox's files as an image that others can start from.
@@ -81,7 +83,10 @@ pub async fn snapshot(
         check_name(name)?;
     }
     let record = find(&app, &access, &id)?;
-    let made = app.sandboxes().snapshot(&access.owner, &record.id, body.name.as_deref()).await?;
+    let made = match body.memory {
+        true => app.sandboxes().snapshot_with_memory(&access.owner, &record.id, body.name.as_deref()).await?,
+        false => app.sandboxes().snapshot(&access.owner, &record.id, body.name.as_deref()).await?,
+    };
     Ok((StatusCode::CREATED, Json(made.into())))
 }
 
@@ -121,34 +126,63 @@ pub async fn fork(
     Segments(id): Segments<String>,
     OptionalPayload(body): OptionalPayload<Fork>,
 ) -> Result<(StatusCode, Json<Forked>), ApiError> {
-    let count = match body.count.unwrap_or(1) {
-        count @ 1..=FORKS => count,
-        _ => return Err(ApiError::bad_request(format!("count must be 1 to {FORKS}"))),
-    };
-    if let Some(name) = &body.name {
-        check_name(name)?;
-        check_name(&format!("{name}-{count}"))?;
-    }
-    let timeout = if body.timeout.is_some() { Some(life(body.timeout)?) } else { None };
+    let (count, change) = body.changes()?;
     let record = find(&app, &access, &id)?;
-    let number = AtomicUsize::new(0);
-    let change = |request: &mut NewSandbox| {
-        let number = number.fetch_add(1, Ordering::Relaxed) + 1;
-        request.idempotency_key = None;
-        request.name =
-            body.name.as_ref().map(|name| if count == 1 { name.clone() } else { format!("{name}-{number}") });
-        if let Some(metadata) = &body.metadata {
-            request.metadata = metadata.clone();
-        }
-        if let Some(timeout) = timeout {
-            request.timeout = timeout;
-        }
-    };
     let made = app.sandboxes().fork(&access.owner, &record.id, count, &access.quota, &change).await?;
+    forked(made, &access)
+}
+
+/// Make sandboxes that go on from a snapshot with memory: same processes, same files.
+#[utoipa::path(post, path = "/snapshots/{id}/fork", tag = "snapshots", request_body = Option<Fork>,
+    params(("id" = String, Path, description = "Its id or name")), responses((status = 201, body = Forked)))]
+pub async fn fork_snapshot(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+    OptionalPayload(body): OptionalPayload<Fork>,
+) -> Result<(StatusCode, Json<Forked>), ApiError> {
+    let (count, change) = body.changes()?;
+    let made = app.sandboxes().fork_snapshot(&access.owner, &id, count, &access.quota, &change).await?;
+    forked(made, &access)
+}
+
+impl Fork {
+    /// How many, and how each request for one is changed.
+    fn changes(self) -> Result<(usize, impl Fn(&mut NewSandbox) + Send + Sync), ApiError> {
+        let count = match self.count.unwrap_or(1) {
+            count @ 1..=FORKS => count,
+            _ => return Err(ApiError::bad_request(format!("count must be 1 to {FORKS}"))),
+        };
+        if let Some(name) = &self.name {
+            check_name(name)?;
+            check_name(&format!("{name}-{count}"))?;
+        }
+        let timeout = if self.timeout.is_some() { Some(life(self.timeout)?) } else { None };
+        let number = AtomicUsize::new(0);
+        let change = move |request: &mut NewSandbox| {
+            let number = number.fetch_add(1, Ordering::Relaxed) + 1;
+            request.idempotency_key = None;
+            request.name =
+                self.name.as_ref().map(|name| if count == 1 { name.clone() } else { format!("{name}-{number}") });
+            if let Some(metadata) = &self.metadata {
+                request.metadata = metadata.clone();
+            }
+            if let Some(timeout) = timeout {
+                request.timeout = timeout;
+            }
+        };
+        Ok((count, change))
+    }
+}
+
+fn forked(
+    made: Vec<Result<sloplet_engine::life::Record, sloplet_engine::life::LifeError>>,
+    access: &Access,
+) -> Result<(StatusCode, Json<Forked>), ApiError> {
     let (mut sandboxes, mut errors) = (Vec::new(), Vec::new());
     for one in made {
         match one {
-            Ok(record) => sandboxes.push(Sandbox::of(record, &access)),
+            Ok(record) => sandboxes.push(Sandbox::of(record, access)),
             Err(error) => errors.push(ApiError::from(error)),
         }
     }

@@ -31,6 +31,12 @@ pub struct Snapshot {
     pub files: u64,
     /// How long its processes stood still for it, in microseconds.
     pub frozen_us: u64,
+    /// Bytes of its memory on the server's disk, if that was saved, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The only driver behind which that memory goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
 }
 
 impl From<sloplet_engine::life::Snapshot> for Snapshot {
@@ -44,6 +50,8 @@ impl From<sloplet_engine::life::Snapshot> for Snapshot {
             bytes: snapshot.bytes,
             files: snapshot.files,
             frozen_us: snapshot.frozen_us,
+            memory_bytes: snapshot.memory.as_ref().map(|memory| memory.bytes),
+            driver: snapshot.memory.map(|memory| memory.driver),
         }
     }
 }
