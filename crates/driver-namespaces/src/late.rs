@@ -16,6 +16,7 @@ type Arriving = Shared<BoxFuture<'static, Result<Arc<Mutex<Option<UnixStream>>>,
 /// A stream that arrives later.
 pub struct LateStream {
     stream: Option<UnixStream>,
+    failure: Option<Arc<io::Error>>,
     /// One for each direction: each has its own waker.
     reading: Arriving,
     writing: Arriving,
@@ -26,24 +27,22 @@ impl LateStream {
     pub fn new(arriving: impl Future<Output = io::Result<UnixStream>> + Send + 'static) -> Self {
         let arriving = async move { arriving.await.map(|stream| Arc::new(Mutex::new(Some(stream)))).map_err(Arc::new) };
         let reading = arriving.boxed().shared();
-        Self { stream: None, writing: reading.clone(), reading }
+        Self { stream: None, failure: None, writing: reading.clone(), reading }
     }
 
     fn arrived(&mut self, reads: bool, context: &mut Context<'_>) -> Poll<io::Result<Pin<&mut UnixStream>>> {
-        if self.stream.is_none() {
+        if self.stream.is_none() && self.failure.is_none() {
+            // Each keeps its waker with its own handle, and none may be asked again once it has told.
             let arriving = if reads { &mut self.reading } else { &mut self.writing };
-            // A future that has told its result must not be asked again.
-            let mut asked = arriving.clone();
-            let arrived = match arriving.peek() {
-                Some(known) => known.clone(),
-                None => ready!(asked.poll_unpin(context)),
-            };
-            let place = arrived.map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
-            self.stream = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match ready!(arriving.poll_unpin(context)) {
+                Ok(place) => self.stream = place.lock().unwrap_or_else(PoisonError::into_inner).take(),
+                Err(error) => self.failure = Some(error),
+            }
         }
-        match &mut self.stream {
-            Some(stream) => Poll::Ready(Ok(Pin::new(stream))),
-            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        match (&mut self.stream, &self.failure) {
+            (Some(stream), _) => Poll::Ready(Ok(Pin::new(stream))),
+            (None, Some(error)) => Poll::Ready(Err(io::Error::new(error.kind(), error.to_string()))),
+            (None, None) => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 }

@@ -89,6 +89,11 @@ impl Driver for Oci {
         }
     }
 
+    /// With a way out, gVisor uses the host's sockets, and cannot save its memory.
+    fn spares_outlets(&self) -> bool {
+        !self.flavour.has_kernel()
+    }
+
     fn required(&self) -> Vec<Feature> {
         Limits::features().into_iter().chain([Feature::NoNetwork, Feature::SyscallFilter]).collect()
     }

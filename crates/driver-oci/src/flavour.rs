@@ -1,4 +1,5 @@
-//! What differs between runtimes.
+//! What differs between runtimes. Another one is a variant here: its program must be static, for the house it runs in has no
+//! libraries.
 
 use std::path::{Path, PathBuf};
 
@@ -10,19 +11,16 @@ use sloplet_spawner::runtime::house::places;
 pub enum Flavour {
     /// gVisor.
     Runsc,
-    /// A small runtime in C: the host's kernel, like a container.
-    Crun,
 }
 
 impl Flavour {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Runsc, Self::Crun];
+    pub const ALL: [Self; 1] = [Self::Runsc];
 
     /// The driver's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Runsc => "gvisor",
-            Self::Crun => "oci:crun",
         }
     }
 
@@ -30,7 +28,6 @@ impl Flavour {
     pub fn program(self) -> &'static str {
         match self {
             Self::Runsc => "runsc",
-            Self::Crun => "crun",
         }
     }
 
@@ -38,7 +35,6 @@ impl Flavour {
     pub fn isolation(self) -> Isolation {
         match self {
             Self::Runsc => Isolation::Gvisor,
-            Self::Crun => Isolation::Container,
         }
     }
 
@@ -46,13 +42,14 @@ impl Flavour {
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Runsc => "apt-get install runsc (Debian), or see gvisor.dev/docs/user_guide/install",
-            Self::Crun => "apt-get install crun",
         }
     }
 
     /// Whether it has a kernel of its own, with file systems and a network of its own.
     pub fn has_kernel(self) -> bool {
-        self == Self::Runsc
+        match self {
+            Self::Runsc => true,
+        }
     }
 
     /// Flags before every subcommand.
@@ -70,7 +67,6 @@ impl Flavour {
                 // The cgroup around the house bounds everything.
                 "--ignore-cgroups".to_owned(),
             ],
-            Self::Crun => vec![root, "--cgroup-manager=disabled".to_owned()],
         }
     }
 

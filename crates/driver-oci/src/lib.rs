@@ -1,4 +1,4 @@
-//! Walls out of runtimes that speak OCI's command line: gVisor (isolation `gvisor`), and others by name.
+//! Walls out of runtimes that speak OCI's command line: gVisor (isolation `gvisor`).
 //!
 //! The runtime runs *inside* the walls of the namespaces driver, which this one builds on: the same cgroup, users, overlay root,
 //! bounded disk, way out, snapshots, deadlines and clean-up; and whoever breaks out of the runtime is still in a sandbox. What is

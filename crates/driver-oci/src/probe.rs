@@ -46,9 +46,8 @@ pub fn found(flavour: Flavour, data: &Path) -> Result<Found, String> {
     let version = version(&program);
     let platform = match flavour {
         Flavour::Runsc => platform(&program)?,
-        Flavour::Crun => String::new(),
     };
-    let lists = flavour != Flavour::Runsc || trial(&program, &platform, &["ls", "/"]).is_ok();
+    let lists = trial(&program, &platform, &["ls", "/"]).is_ok();
     let found = Found { program, stamp, version, platform, lists };
     let _ = keep(&file, &found);
     Ok(found)

@@ -11,10 +11,6 @@ pub fn report(flavour: Flavour, walls: DriverReport, found: Result<&Found, &Stri
     if let Ok(found) = found {
         let more = match flavour {
             Flavour::Runsc => gvisor(found),
-            Flavour::Crun => vec![Capability::enforced(
-                Feature::SyscallFilter,
-                format!("none of its own; {} in a user namespace of its own", found.version),
-            )],
         };
         for capability in more {
             match capabilities.iter_mut().find(|known| known.feature == capability.feature) {

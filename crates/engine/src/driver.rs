@@ -37,6 +37,12 @@ pub trait Driver: Send + Sync {
         Capability::missing(Feature::Egress, "not with this driver", None)
     }
 
+    /// Whether a machine that may reach nothing has a way out nevertheless, for when that changes. A wall to which this would
+    /// be dear says no.
+    fn spares_outlets(&self) -> bool {
+        true
+    }
+
     /// What must hold for a sandbox to be one; without it a start is refused unless the user accepts less.
     fn required(&self) -> Vec<Feature> {
         Limits::features().into_iter().chain([Feature::NoNetwork, Feature::SyscallFilter]).collect()
@@ -102,6 +108,10 @@ impl<T: Driver + ?Sized> Driver for Arc<T> {
 
     fn egress(&self) -> Capability {
         (**self).egress()
+    }
+
+    fn spares_outlets(&self) -> bool {
+        (**self).spares_outlets()
     }
 
     fn required(&self) -> Vec<Feature> {

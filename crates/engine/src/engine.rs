@@ -204,8 +204,8 @@ impl Engine {
 
     /// The same, with its way out still shut: see [`Self::settle`].
     pub async fn make(&self, mut spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
-        let extras = patron.extras(&spec)?;
-        let (driver, unenforced) = self.check(&mut spec, &extras)?;
+        let mut extras = patron.extras(&spec)?;
+        let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
         let image = self.resolve(&spec.image)?;
         let (lease, id) = (image.lease()?, new_id());
         let machine = driver.create(wanted(&id, &spec, &image, &extras, None)).await?;
@@ -259,8 +259,8 @@ impl Engine {
         let span =
             tracing::debug_span!("create", sandbox.id = id, sandbox.image = image.name, error = tracing::field::Empty);
         let making = async {
-            let extras = patron.extras(&spec)?;
-            let (driver, unenforced) = self.check(&mut spec, &extras)?;
+            let mut extras = patron.extras(&spec)?;
+            let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
             // Not before the check: those folders are protected from everybody else.
             spec.mounts.extend(volumes);
             let lease = image.lease()?;
@@ -383,10 +383,11 @@ impl Engine {
     }
 
     /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
-    fn check(&self, spec: &mut Spec, extras: &Extras) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
+    fn check(&self, spec: &mut Spec, extras: &mut Extras) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
         spec.check()?;
         let driver = self.driver(spec)?;
         spec.isolation = driver.isolation();
+        extras.egress &= driver.spares_outlets() || spec.reaches_out();
         driver.prepare(spec);
         if !spec.lacks("protected-env") {
             self.radius.check_env(&spec.env)?;
