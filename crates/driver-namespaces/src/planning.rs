@@ -47,7 +47,8 @@ pub fn plan(
                 from: bytes(&bind.from),
                 to: bytes(&bind.to),
                 writable: bind.writable,
-                ids: bind.volume.then_some(VOLUME_IDS),
+                // A runtime makes files as root inside, before it gives them to whom they are for: that one needs an id.
+                ids: (bind.volume || (runtime.is_some() && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
             })
             .collect(),
         disk: limits.disk.0,

@@ -55,7 +55,8 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
             "noNewPrivileges": false,
             "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
             "rlimits": [
-                limit("RLIMIT_NPROC", u64::from(spec.limits.pids)),
+                // The agent is another user's, and counts, too.
+                limit("RLIMIT_NPROC", u64::from(spec.limits.pids.saturating_sub(1).max(1))),
                 limit("RLIMIT_NOFILE", open_files()),
                 limit("RLIMIT_CORE", 0),
             ],

@@ -486,6 +486,11 @@ impl Engine {
         Ok(self.driver(spec)?.name())
     }
 
+    /// How strong the wall is that a description asks for.
+    pub fn isolation_of(&self, spec: &Spec) -> Result<Isolation, EngineError> {
+        Ok(self.driver(spec)?.isolation())
+    }
+
     /// What the wall that a description asks for enforces on this host.
     pub fn report(&self, spec: &Spec) -> Result<DriverReport, EngineError> {
         let driver = self.driver(spec)?;

@@ -40,11 +40,14 @@ impl Sandboxes {
     pub async fn create_with(
         &self,
         owner: &str,
-        request: NewSandbox,
+        mut request: NewSandbox,
         values: Values,
         quota: &Quota,
     ) -> Result<Record, LifeError> {
         check(&request)?;
+        if request.spec.driver.is_some() {
+            request.spec.isolation = self.0.engine.isolation_of(&request.spec)?;
+        }
         // Before a machine made ahead is taken, which was checked without them.
         self.0.engine.radius().check_env(&request.spec.env).map_err(EngineError::from)?;
         // A machine that was made ahead trusts nobody's authority.
