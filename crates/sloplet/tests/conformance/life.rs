@@ -40,7 +40,7 @@ pub fn test(wall: Wall) {
     ok(&["cp", "one:/home/user/files", back.to_str().unwrap()]);
     assert_eq!(fs::read_to_string(back.join("sub/b")).unwrap(), "back\n");
     assert_eq!(fs::read_link(back.join("sub/link")).unwrap().to_str(), Some("a"));
-    let listed = server.ask("GET", "/sandboxes/one/files?path=/home/user/files/sub", None);
+    let listed = server.ask("GET", "/sandboxes/one/files?path=/home/user/files/sub/a", None);
     assert!(listed.text().contains("content"), "{}", listed.text());
 
     // A port, dialed through the agent.
