@@ -55,6 +55,19 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Measure what each wall costs on this host: start, exec, memory, system calls, files.
+    #[command(after_help = "Examples:\n  sloplet compare\n  sloplet compare --rounds 20 --svg walls.svg")]
+    Compare {
+        /// Sandboxes of each wall.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        rounds: u16,
+        /// Draw a picture, too.
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Attack a sandbox of a configuration and tell what came of it.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(Box<Verify>),

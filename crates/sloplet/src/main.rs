@@ -59,6 +59,15 @@ fn main() -> ExitCode {
             }
         };
     }
+    if first.as_deref().is_some_and(|word| word == commands::compare::MEASURE) {
+        return match commands::compare::inside() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                complain!("{}", one_line(&problem));
+                ExitCode::from(FAILURE)
+            }
+        };
+    }
     if first.as_deref().is_some_and(|word| word == remover::SUBCOMMAND) {
         let words: Vec<_> = std::env::args_os().skip(2).collect();
         return match remover::run(words.iter().map(|word| word.as_os_str())) {

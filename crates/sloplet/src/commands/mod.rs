@@ -2,6 +2,7 @@
 
 mod approve;
 mod audit;
+pub mod compare;
 mod completion;
 mod cost;
 mod cp;
@@ -46,6 +47,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Verify(options) => verify::run(data, *options),
         Command::Init { yes, force } => init::run(yes, force),
         Command::Doctor { json } => doctor::run(data, json),
+        Command::Compare { rounds, svg, json } => compare::run(data, rounds.into(), json, svg.as_deref()),
         Command::Image(command) => image::run(data, command),
         Command::Mask(options) => mask::run(*options),
         Command::Gc { json } => gc::run(data, json),

@@ -41,6 +41,23 @@ impl Wall {
     }
 }
 
+/// All that work here are measured, by name.
+#[test]
+fn a_comparison() {
+    let host = common::Host::shared();
+    let picture = host.dir().join("root/walls.svg");
+    let words = ["compare", "--rounds", "1", "--json", "--svg", picture.to_str().unwrap()];
+    let rows = host.root().invoke(&words).finish().expect_code(0).json();
+    for name in ["namespaces", "process", "gvisor"] {
+        let row =
+            rows.as_array().unwrap().iter().find(|row| row["driver"] == name).unwrap_or_else(|| panic!("{rows:#}"));
+        for figure in ["start_ms", "exec_ms", "syscall_ns", "write_mb_s", "read_mb_s"] {
+            assert!(row[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {row:#}");
+        }
+    }
+    assert!(std::fs::read_to_string(picture).unwrap().contains(">gvisor<"));
+}
+
 /// For each wall a module with all tests.
 macro_rules! walls {
     ($($module:ident: $wall:expr;)*) => {
