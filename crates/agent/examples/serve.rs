@@ -22,8 +22,10 @@ fn main() -> std::io::Result<()> {
     };
     let stream = std::io::stdin().as_fd().try_clone_to_owned()?;
     serve(Config {
-        stream,
+        stream: Some(stream),
+        device: None,
         listener,
+        door: None,
         identity,
         root: arguments[0].clone().into(),
         oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),

@@ -21,6 +21,8 @@ const SOCKET_BUFFER: usize = 4 * 1024 * 1024;
 /// One connection.
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
+    /// It is a device, not a socket.
+    pub(crate) device: bool,
     pub(crate) decoder: Decoder,
     pub(crate) out: Outgoing,
     pub(crate) streams: BTreeMap<u32, Stream>,
@@ -51,11 +53,21 @@ impl Connection {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // Larger than the default where allowed: fewer turns for the same bytes.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER);
+        Ok(Self::greeting(socket, false))
+    }
+
+    /// Takes over a device that does not block, and greets.
+    pub(crate) fn on_device(device: OwnedFd) -> Self {
+        Self::greeting(device, true)
+    }
+
+    fn greeting(socket: OwnedFd, device: bool) -> Self {
         let mut out = Outgoing::default();
         let build = concat!("sloplet-agent ", env!("CARGO_PKG_VERSION")).to_owned();
         out.frame(Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION, build }));
-        Ok(Self {
+        Self {
             socket,
+            device,
             decoder: Decoder::new(),
             out,
             streams: BTreeMap::new(),
@@ -63,14 +75,18 @@ impl Connection {
             wants_output: false,
             hangup: false,
             dead: false,
-        })
+        }
     }
 
     /// Reads once into the decoder.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Received {
-        match rustix::net::recv(&self.socket, &mut *scratch, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => Received::Over,
-            Ok((len, _)) => {
+        let read = match self.device {
+            true => rustix::io::read(&self.socket, &mut *scratch),
+            false => rustix::net::recv(&self.socket, &mut *scratch, RecvFlags::DONTWAIT).map(|(len, _)| len),
+        };
+        match read {
+            Ok(0) => Received::Over,
+            Ok(len) => {
                 self.decoder.extend(&scratch[..len]);
                 // A short read emptied the socket, and what comes later makes a new edge; but an end of file that was
                 // already announced does not.
@@ -91,7 +107,7 @@ impl Connection {
 
     /// Sends what the socket takes.
     pub(crate) fn flush(&mut self, id: u32, poll: &Poll) {
-        let Ok(drained) = self.out.flush(&self.socket) else {
+        let Ok(drained) = self.out.flush(&self.socket, self.device) else {
             self.dead = true;
             return;
         };

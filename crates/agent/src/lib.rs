@@ -9,6 +9,7 @@
 //! - `process`, `exec`, `terminal`, `ring`, `lingering`: started programs, from fork to exit status.
 //! - `users`, `context`: who a request acts as, in the sandbox's own terms.
 //! - `files/*`: everything on paths, resolved by the kernel below one root (`openat2`).
+//! - [`program`]: the agent as a program, for walls that start a file.
 //! - `pack`, `unpack`: folders as tar streams; `watch`: changes; `dial`: ports; `processes`: the process list.
 //!
 //! # Fairness
@@ -40,6 +41,7 @@ use sloplet_sys::filter::SockFilter;
 mod connection;
 mod context;
 mod dial;
+pub mod door;
 mod exec;
 mod failure;
 mod files;
@@ -49,6 +51,7 @@ mod pack;
 mod poll;
 mod process;
 mod processes;
+pub mod program;
 mod request;
 mod ring;
 mod server;
@@ -65,9 +68,15 @@ pub const OUTPUT_GRACE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Config {
     /// The first connection: a connected stream socket.
-    pub stream: OwnedFd,
+    pub stream: Option<OwnedFd>,
+    /// A character device, such as a virtio port, that carries one connection at a time: a new one whenever the host
+    /// opens its end again.
+    pub device: Option<PathBuf>,
     /// A listening socket for later connections. Each is a session of its own over the same processes.
     pub listener: Option<OwnedFd>,
+    /// Where the listening socket has its name, if the agent is to let go of all its sockets when it is told so (see
+    /// [`door`]).
+    pub door: Option<PathBuf>,
     /// Whom processes and file operations may be.
     pub identity: Identity,
     /// File requests cannot leave this folder; `/` where the wall has a root of its own.
@@ -100,7 +109,7 @@ pub enum Identity {
     },
 }
 
-/// Serves until the last connection is gone, or for ever if there is a listener.
+/// Serves until the last connection is gone, or for ever if there is a listener or a device.
 ///
 /// Changes process-wide state: ignores SIGPIPE, blocks SIGCHLD, sets the umask to 0, becomes a child subreaper and
 /// reaps every child. The calling process must have no use of its own for these, and one thread.

@@ -67,11 +67,15 @@ impl Outgoing {
         Ok(&self.buffer[at..at + filled])
     }
 
-    /// Sends as much as the socket takes. `Ok(false)` when some remains.
-    pub(crate) fn flush(&mut self, socket: impl AsFd) -> Result<bool, Errno> {
+    /// Sends as much as the socket, or device, takes. `Ok(false)` when some remains.
+    pub(crate) fn flush(&mut self, socket: impl AsFd, device: bool) -> Result<bool, Errno> {
         while self.start < self.end {
             let pending = &self.buffer[self.start..self.end];
-            match rustix::net::send(&socket, pending, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            let sent = match device {
+                true => rustix::io::write(&socket, pending),
+                false => rustix::net::send(&socket, pending, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
+            };
+            match sent {
                 Ok(sent) => self.start += sent,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
@@ -134,7 +138,7 @@ mod tests {
             expected.push(Vec::new());
             assert_eq!(out.data(1, 1, 10, |_| Err(Errno::AGAIN)), Err(Errno::AGAIN));
             loop {
-                let done = out.flush(&ours).unwrap();
+                let done = out.flush(&ours, false).unwrap();
                 let mut some = vec![0; 1 << 20];
                 if let Ok((n, _)) = rustix::net::recv(&theirs, &mut some, rustix::net::RecvFlags::DONTWAIT) {
                     decoder.extend(&some[..n]);

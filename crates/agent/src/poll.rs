@@ -23,6 +23,10 @@ pub(crate) enum Token {
     Pacer,
     /// The listening socket.
     Listener,
+    /// A device whose other end nobody has open.
+    Device,
+    /// It is to let go of its sockets.
+    LetGo,
     /// A connection's socket.
     Connection(u32),
     /// A descriptor of a process.
@@ -64,6 +68,8 @@ impl Token {
             Self::Process(id, part) => pack(3, part as u32, id),
             Self::Stream(key) => pack(4, key.connection, key.stream),
             Self::Pacer => pack(5, 0, 0),
+            Self::Device => pack(6, 0, 0),
+            Self::LetGo => pack(7, 0, 0),
         }
     }
 
@@ -83,7 +89,9 @@ impl Token {
                 },
             ),
             4 => Self::Stream(StreamKey { connection: high, stream: low }),
-            _ => Self::Pacer,
+            5 => Self::Pacer,
+            6 => Self::Device,
+            _ => Self::LetGo,
         }
     }
 }
@@ -125,6 +133,11 @@ impl Poll {
     pub(crate) fn want_output(&self, fd: impl AsFd, token: Token, wanted: bool) -> Result<(), Errno> {
         let flags = if wanted { EDGES | EventFlags::OUT } else { EDGES };
         epoll::modify(&self.epoll, fd, EventData::new_u64(token.encode()), flags)
+    }
+
+    /// Gives a registered descriptor to somebody else, who hears of every change, beginning with what is so already.
+    pub(crate) fn pass_on(&self, fd: impl AsFd, token: Token) -> Result<(), Errno> {
+        epoll::modify(&self.epoll, fd, EventData::new_u64(token.encode()), EDGES | EventFlags::OUT)
     }
 
     /// Registers a pipe to be read. It is heard of once, then only after [`Self::rearm`]: a pipe in epoll announces
@@ -174,6 +187,8 @@ mod tests {
         for token in [
             Token::Children,
             Token::Pacer,
+            Token::Device,
+            Token::LetGo,
             Token::Listener,
             Token::Connection(77),
             Token::Process(u32::MAX, Part::Status),

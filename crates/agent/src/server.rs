@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
@@ -14,6 +15,7 @@ use sloplet_wire::{Event, Exit, Failure, Kind};
 
 use crate::connection::{Connection, Received};
 use crate::context::Context;
+use crate::door;
 use crate::exec;
 use crate::lingering::Lingering;
 use crate::poll::{Part, Readiness, StreamKey, Token};
@@ -113,6 +115,11 @@ pub(crate) struct Server {
     pacer: OwnedFd,
     children: OwnedFd,
     listener: Option<OwnedFd>,
+    /// While nobody is connected to it.
+    device: Option<OwnedFd>,
+    has_device: bool,
+    /// The socket's name and the signal to let go of it.
+    door: Option<(PathBuf, OwnedFd)>,
     null: OwnedFd,
     scratch: Vec<u8>,
     last_id: u32,
@@ -134,6 +141,18 @@ impl Server {
             rustix::io::ioctl_fionbio(listener, true)?;
             context.poll.add(listener, Token::Listener)?;
         }
+        let door = match config.door {
+            Some(path) => Some((path, spawn::await_signal(door::LET_GO)?)),
+            None => None,
+        };
+        if let Some((_, signal)) = &door {
+            context.poll.add_input(signal, Token::LetGo)?;
+        }
+        let open = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let device = config.device.as_ref().map(|path| rustix::fs::open(path, open, Mode::empty())).transpose()?;
+        if let Some(device) = &device {
+            context.poll.add(device, Token::Device)?;
+        }
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
         let mut server = Self {
             context,
@@ -148,11 +167,16 @@ impl Server {
             pacer,
             children,
             listener: config.listener,
+            door,
+            has_device: device.is_some(),
+            device,
             null,
             scratch: Vec::new(),
             last_id: 0,
         };
-        server.connect(config.stream)?;
+        if let Some(stream) = config.stream {
+            server.connect(stream)?;
+        }
         Ok(server)
     }
 
@@ -161,7 +185,7 @@ impl Server {
         let mut idle = false;
         loop {
             self.flush();
-            if self.connections.is_empty() && self.listener.is_none() {
+            if self.connections.is_empty() && self.listener.is_none() && !self.has_device {
                 return Ok(());
             }
             let until = if !self.queue.order.is_empty() {
@@ -203,6 +227,10 @@ impl Server {
             Token::Children => self.enqueue(Runnable::Reap),
             Token::Pacer => self.release(),
             Token::Listener => self.accept(),
+            // A hang-up alone says that nobody is there yet.
+            Token::Device if readiness.hangup => {}
+            Token::Device => self.connect_device(),
+            Token::LetGo => self.let_go(),
             Token::Connection(id) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.hangup |= readiness.hangup;
@@ -282,6 +310,34 @@ impl Server {
         self.connections.insert(id, Connection::new(socket)?);
         self.enqueue(Runnable::Connection(id));
         Ok(())
+    }
+
+    /// Closes all sockets that lead out, and listens again when that is allowed. Nothing else happens meanwhile, but
+    /// processes run on.
+    fn let_go(&mut self) {
+        let Some((path, signal)) = &self.door else { return };
+        let path = path.clone();
+        while rustix::io::read(signal, &mut [0; 128]).is_ok() {}
+        self.connections.values_mut().for_each(|connection| connection.dead = true);
+        self.flush();
+        self.listener = None;
+        let listener = door::wait_and_listen(&path);
+        let listening = rustix::io::ioctl_fionbio(&listener, true);
+        if listening.and_then(|()| self.context.poll.add(&listener, Token::Listener)).is_ok() {
+            self.listener = Some(listener);
+        }
+    }
+
+    /// Somebody has opened the other end of the device.
+    fn connect_device(&mut self) {
+        let Some(device) = self.device.take() else { return };
+        let id = self.next_id();
+        if self.context.poll.pass_on(&device, Token::Connection(id)).is_ok() {
+            self.connections.insert(id, Connection::on_device(device));
+            self.enqueue(Runnable::Connection(id));
+        } else {
+            self.device = Some(device);
+        }
     }
 
     fn run_connection(&mut self, id: u32) {
@@ -628,6 +684,9 @@ impl Server {
                 if let Body::Process(process) = state.body {
                     self.abandon(process, StreamKey { connection: id, stream });
                 }
+            }
+            if connection.device && self.context.poll.pass_on(&connection.socket, Token::Device).is_ok() {
+                self.device = Some(connection.socket);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Pseudo-terminals.
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
@@ -13,11 +13,23 @@ pub(crate) fn open(size: TerminalSize) -> Result<(OwnedFd, OwnedFd), Errno> {
     let master = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&master)?;
     // Not by name: what /dev/pts/N names is up to whoever is root inside.
-    let program = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    let program = match rustix::pty::ioctl_tiocgptpeer(&master, flags) {
+        Err(Errno::NOTTY | Errno::INVAL) => by_name(&master)?,
+        program => program?,
+    };
     resize(&master, size)?;
     let status = rustix::fs::fcntl_getfl(&master)?;
     rustix::fs::fcntl_setfl(&master, status | OFlags::NONBLOCK)?;
     Ok((master, program))
+}
+
+/// For kernels that know no better way (gVisor). What root inside may have put there instead is at least a device.
+fn by_name(master: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let name = rustix::pty::ptsname(master, Vec::new())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let program = rustix::fs::open(name, flags, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&program)?.st_mode);
+    if kind == FileType::CharacterDevice { Ok(program) } else { Err(Errno::NXIO) }
 }
 
 /// Sets the size; the kernel tells the foreground process group with SIGWINCH.

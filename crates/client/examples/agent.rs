@@ -11,5 +11,15 @@ fn main() -> std::io::Result<()> {
     let me = std::fs::metadata("/proc/self")?;
     let identity = Identity::Fixed { uid: me.uid(), gid: me.gid(), name: "me".into(), home: root.clone() };
     let stream = std::io::stdin().as_fd().try_clone_to_owned()?;
-    serve(Config { stream, listener: None, identity, root, oom_score: None, command_filter: None })
+    let stream = Some(stream);
+    serve(Config {
+        stream,
+        device: None,
+        listener: None,
+        door: None,
+        identity,
+        root,
+        oom_score: None,
+        command_filter: None,
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::task::Poll;
 
 use bytes::BytesMut;
@@ -29,7 +29,7 @@ const INPUT_PIECE: usize = 128 * 1024;
 /// A handle to an agent; clones share its connection.
 #[derive(Clone)]
 pub struct Agent {
-    owner: Arc<LinkOwner>,
+    owner: Arc<RwLock<Arc<LinkOwner>>>,
     build: Arc<OnceLock<String>>,
 }
 
@@ -61,7 +61,7 @@ impl Agent {
         let hello = greet(&mut reader, &mut buffer).await?;
         let link = Arc::new(Link::new(Box::new(writer)));
         tokio::spawn(Driver::new(reader, buffer, link.clone()));
-        Ok(Self { owner: Arc::new(LinkOwner(link)), build: Arc::new(hello.build.into()) })
+        Ok(Self { owner: Arc::new(RwLock::new(Arc::new(LinkOwner(link)))), build: Arc::new(hello.build.into()) })
     }
 
     /// As [`Self::connect`], but does not wait for the greeting: for an agent that is known to serve and may be frozen.
@@ -93,7 +93,18 @@ impl Agent {
                 Err(error) => greeted.fail(error),
             }
         });
-        Self { owner: Arc::new(LinkOwner(link)), build }
+        Self { owner: Arc::new(RwLock::new(Arc::new(LinkOwner(link)))), build }
+    }
+
+    /// Goes over to another connection to the same agent, with all clones; what still waits on the old one fails. Does not wait
+    /// for the greeting. Must be called within a runtime.
+    pub fn move_to<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(&self, stream: S) {
+        let newer = Self::connect_later(stream).owner();
+        *self.owner.write().unwrap_or_else(PoisonError::into_inner) = newer;
+    }
+
+    fn owner(&self) -> Arc<LinkOwner> {
+        self.owner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The agent's build, for people; empty until it has greeted. The agent's own words.
@@ -102,19 +113,19 @@ impl Agent {
     }
 
     async fn ask<T: Answer>(&self, request: Request) -> Result<T, ClientError> {
-        self.owner.open(&request, SHORT)?.complete().await
+        self.owner().open(&request, SHORT)?.complete().await
     }
 
     /// Starts a process. A terminal always has an input.
     pub async fn exec(&self, request: Exec) -> Result<Process, ClientError> {
         let stdin = request.stdin || request.terminal.is_some();
-        Process::started(self.owner.open(&Request::Exec(request), SHORT)?, stdin).await
+        Process::started(self.owner().open(&Request::Exec(request), SHORT)?, stdin).await
     }
 
     /// Re-attaches to a background process: first the output that was held, then what it does. Its input is written
     /// with [`Self::send_input`].
     pub async fn attach(&self, pid: u32) -> Result<Process, ClientError> {
-        Process::started(self.owner.open(&Request::Attach { pid }, SHORT)?, false).await
+        Process::started(self.owner().open(&Request::Attach { pid }, SHORT)?, false).await
     }
 
     /// Sends a signal to a process started by the agent, or to its whole process group.
@@ -152,7 +163,7 @@ impl Agent {
 
     /// What is in a folder, `depth` levels down (1 is the folder itself); at most [`MAX_LISTING`] entries.
     pub async fn list(&self, target: Target, depth: u32) -> Result<Vec<Entry>, ClientError> {
-        let stream = self.owner.open(&Request::List { target, depth }, Backlog::Fail(MAX_LISTING_BYTES))?;
+        let stream = self.owner().open(&Request::List { target, depth }, Backlog::Fail(MAX_LISTING_BYTES))?;
         let mut listing: Vec<Entry> = Vec::new();
         let mut bytes = 0;
         loop {
@@ -203,7 +214,7 @@ impl Agent {
         offset: u64,
         length: Option<u64>,
     ) -> Result<(Entry, Download), ClientError> {
-        let stream = self.owner.open(&Request::Read { target, offset, length }, SHORT)?;
+        let stream = self.owner().open(&Request::Read { target, offset, length }, SHORT)?;
         let entry = stream.answer().await?;
         Ok((entry, Download::new(stream)))
     }
@@ -221,35 +232,36 @@ impl Agent {
         parents: bool,
         attributes: Vec<Attribute>,
     ) -> Result<Upload<Entry>, ClientError> {
-        Ok(Upload::new(self.owner.open(&Request::Write { target, mode, parents, attributes }, SHORT)?))
+        Ok(Upload::new(self.owner().open(&Request::Write { target, mode, parents, attributes }, SHORT)?))
     }
 
     /// A tar archive of a folder's content, or of one file.
     pub async fn pack(&self, target: Target) -> Result<Download, ClientError> {
-        Ok(Download::new(self.owner.open(&Request::Pack(target), SHORT)?))
+        Ok(Download::new(self.owner().open(&Request::Pack(target), SHORT)?))
     }
 
     /// Unpacks a tar archive below a folder, which is made if missing.
     pub async fn unpack(&self, target: Target) -> Result<Upload<()>, ClientError> {
-        Ok(Upload::new(self.owner.open(&Request::Unpack(target), SHORT)?))
+        Ok(Upload::new(self.owner().open(&Request::Unpack(target), SHORT)?))
     }
 
     /// Watches a folder, with all folders below it if `recursive`. Changes after this returns are seen.
     pub async fn watch(&self, target: Target, recursive: bool) -> Result<Watcher, ClientError> {
-        let stream = self.owner.open(&Request::Watch { target, recursive }, WATCH_BACKLOG)?;
+        let stream = self.owner().open(&Request::Watch { target, recursive }, WATCH_BACKLOG)?;
         stream.answer::<()>().await?;
         Ok(Watcher::new(stream))
     }
 
     /// Connects to a TCP port on loopback inside.
     pub async fn dial(&self, port: u16) -> Result<Connection, ClientError> {
-        let stream = self.owner.open(&Request::Dial { port }, SHORT)?;
+        let stream = self.owner().open(&Request::Dial { port }, SHORT)?;
         stream.answer::<()>().await?;
         Ok(Connection::new(stream))
     }
 
     /// Waits until the agent answers.
     pub async fn ping(&self) -> Result<(), ClientError> {
-        self.owner.0.ping()?.await.map_err(|_| self.owner.0.reason())
+        let owner = self.owner();
+        owner.0.ping()?.await.map_err(|_| owner.0.reason())
     }
 }

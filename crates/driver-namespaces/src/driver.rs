@@ -7,18 +7,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use sloplet_engine::driver::Unsupported;
 use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, Wanted};
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
 use sloplet_spawner::handle::{Spawner, Survivor};
 use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
+use sloplet_spawner::plan::Runtime;
 use sloplet_spawner::protocol::{Privilege, Problem, Setup, Standing, Walls};
 use sloplet_spawner::remover;
 use tokio::net::UnixStream;
 
 use crate::machine::{self, Namespaced};
 use crate::{disk, egress, planning, report, subids};
+
+/// What runs inside the walls, and has the agent behind it.
+#[derive(Debug, Clone)]
+pub struct Inside {
+    /// The runtime.
+    pub runtime: Runtime,
+    /// Processes and threads of the host that all of it may have.
+    pub pids: u32,
+}
 
 /// Makes sandboxes out of Linux namespaces.
 pub struct Namespaces {
@@ -79,23 +90,50 @@ impl Namespaces {
         Ok(spawner)
     }
 
-    async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
+    /// Brings up a machine; with a runtime inside its walls, the agent is behind that one. `pids` bounds the host's
+    /// processes, where they are others than those inside.
+    pub async fn bring_up(
+        &self,
+        wanted: Wanted<'_>,
+        lasting: bool,
+        inside: Option<Inside>,
+    ) -> Result<Box<dyn Machine>, DriverError> {
         let Wanted { id, spec, image, .. } = wanted;
-        // What is made of the host has the host's binds, also when something was saved on top of it.
-        let privilege = privilege_for(!image.binds.is_empty());
+        // What is made of the host has the host's binds, also when something was saved on top of it. A runtime needs
+        // somebody to be root.
+        let privilege = privilege_for(!image.binds.is_empty() && inside.is_none());
         let disk = match planning::disk_on_file(spec, &privilege) {
             true => Some(disk::provide(&self.data_dir, &spec.limits)?),
             false => None,
         };
-        let plan = planning::plan(wanted, disk.is_some(), lasting)?;
+        let (runtime, pids) = inside.map(|inside| (inside.runtime, inside.pids)).unzip();
+        let has_runtime = runtime.is_some();
+        let memory = match (&runtime, wanted.memory) {
+            (Some(_), Some(folder)) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let opened = rustix::fs::open(folder, flags, Mode::empty());
+                Some(opened.map_err(|error| failed("open a saved memory", error))?)
+            }
+            (None, Some(_)) => return Err(DriverError::Unsupported(Unsupported("go on from a saved memory"))),
+            (_, None) => None,
+        };
+        let mut plan = planning::plan(wanted, disk.is_some(), lasting, runtime)?;
+        plan.bounds.pids = pids.unwrap_or(plan.bounds.pids);
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(|error| failed("make a stream", error))?;
         ours.set_nonblocking(true).map_err(|error| failed("make a stream", error))?;
         let stream = UnixStream::from_std(ours).map_err(|error| failed("make a stream", error))?;
-        let fds: Vec<OwnedFd> = std::iter::once(theirs.into()).chain(disk).collect();
+        let fds: Vec<OwnedFd> = std::iter::once(theirs.into()).chain(disk).chain(memory).collect();
         let spawner = self.spawner(privilege).map_err(problem)?;
         let created = spawner.create(id, plan, &fds).await.map_err(problem)?;
         drop(fds);
-        Ok(Box::new(Namespaced::new(id, spawner, created, stream, lasting)))
+        Ok(Box::new(Namespaced::new(id, spawner, created, stream, lasting, has_runtime)))
+    }
+
+    /// Starts a spawner, if need be, for an image that is the host's or another. Whatever goes wrong will be told by
+    /// `create`, which tries again.
+    pub fn prepare_spawner(&self, host_image: bool) {
+        let _ = self.spawner(privilege_for(host_image));
+        self.turn.fetch_sub(1, Ordering::Relaxed);
     }
 
     async fn take_over(&self) -> Result<Adoption, DriverError> {
@@ -164,17 +202,15 @@ impl Driver for Namespaces {
     }
 
     fn prepare(&self, spec: &Spec) {
-        // Whatever goes wrong will be told by `create`, which tries again.
-        let _ = self.spawner(privilege_for(spec.image == "host"));
-        self.turn.fetch_sub(1, Ordering::Relaxed);
+        self.prepare_spawner(spec.image == "host");
     }
 
     fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        Box::pin(self.bring_up(wanted, false))
+        Box::pin(self.bring_up(wanted, false, None))
     }
 
     fn create_lasting<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        Box::pin(self.bring_up(wanted, true))
+        Box::pin(self.bring_up(wanted, true, None))
     }
 
     fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {

@@ -1,19 +1,25 @@
 //! One running sandbox.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown};
 use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
 use sloplet_engine::driver::ByteStream;
-use sloplet_engine::{DriverError, End, Machine, MachineState, Outlets, Overdue, Pending, SnapshotReport, Usage};
+use sloplet_engine::{
+    CheckpointReport, DriverError, End, Machine, MachineState, Outlets, Overdue, Pending, SnapshotReport, Unsupported,
+    Usage,
+};
 use sloplet_spawner::handle::{self, Fate, Gone, Spawner};
 use sloplet_spawner::protocol::Living;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use crate::driver::{failed, problem};
+use crate::late::LateStream;
 
 /// A sandbox made of namespaces.
 pub struct Namespaced {
@@ -21,6 +27,8 @@ pub struct Namespaced {
     pid: i32,
     spawner: Spawner,
     lasting: bool,
+    has_runtime: bool,
+    has_outlet: bool,
     stream: Mutex<Option<UnixStream>>,
     fate: watch::Receiver<Fate>,
     state: OnceLock<watch::Receiver<MachineState>>,
@@ -29,12 +37,21 @@ pub struct Namespaced {
 
 impl Namespaced {
     /// One that was made just now, with its first stream.
-    pub(crate) fn new(id: &str, spawner: Spawner, created: handle::Created, stream: UnixStream, lasting: bool) -> Self {
+    pub(crate) fn new(
+        id: &str,
+        spawner: Spawner,
+        created: handle::Created,
+        stream: UnixStream,
+        lasting: bool,
+        has_runtime: bool,
+    ) -> Self {
         Self {
             id: id.to_owned(),
             pid: created.pid,
             spawner,
             lasting,
+            has_runtime,
+            has_outlet: !created.outlet.is_empty(),
             stream: Mutex::new(Some(stream)),
             fate: created.fate,
             state: OnceLock::new(),
@@ -52,13 +69,53 @@ impl Namespaced {
         Self {
             id: living.id.clone(),
             pid: living.pid,
+            has_runtime: spawner.has_keeper(&living.id),
             spawner,
             lasting: true,
+            has_outlet: !outlet.is_empty(),
             stream: Mutex::new(None),
             fate,
             state: OnceLock::new(),
             outlets: Mutex::new(outlets(outlet)),
         }
+    }
+
+    /// A stream to the agent behind a runtime, from the keeper of it. If there is none, the first stream tells why.
+    fn late_stream(&self) -> LateStream {
+        let first = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (spawner, id) = (self.spawner.clone(), self.id.clone());
+        LateStream::new(async move {
+            let asked = async { spawner.keeper(&id)?.connect().await };
+            match (asked.await, first) {
+                (Ok(stream), _) => Ok(stream),
+                (Err(_), Some(first)) => Ok(first),
+                (Err(problem), None) => Err(std::io::Error::other(problem.to_string())),
+            }
+        })
+    }
+
+    /// Saves the processes behind a runtime with their memory, and what was written, while they stand still.
+    async fn save(&self, memory: &Path, files: OwnedFd) -> Result<CheckpointReport, DriverError> {
+        let step = "save the sandbox's memory";
+        // What writes there is nobody outside, and has only this descriptor: the folder above is closed to everybody.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(memory, flags, Mode::empty()).map_err(|error| failed(step, error))?;
+        fchmod(&folder, Mode::from_raw_mode(0o777)).map_err(|error| failed(step, error))?;
+        let since = Instant::now();
+        let keeper = self.spawner.keeper(&self.id).map_err(problem)?;
+        let saved = keeper.checkpoint(folder.try_clone().map_err(|error| failed(step, error))?).await;
+        let copied = match saved {
+            Ok(()) => self.snapshot(files).await,
+            Err(error) => Err(problem(error)),
+        };
+        let sealed = seal(memory, &folder).map_err(|error| failed(step, error));
+        let resumed = match &copied {
+            Ok(_) => keeper.resume().await.map_err(problem),
+            Err(_) => Ok(()),
+        };
+        let (files, memory_bytes) = (copied?, sealed?);
+        resumed?;
+        Ok(CheckpointReport { files: SnapshotReport { frozen_for: since.elapsed(), ..files }, memory_bytes })
     }
 
     /// The first stream, which is there from the beginning, or another.
@@ -75,7 +132,29 @@ impl Namespaced {
 
 impl Machine for Namespaced {
     fn connect(&self) -> Pending<'_, Result<Box<dyn ByteStream>, DriverError>> {
-        Box::pin(async move { Ok(Box::new(self.stream()?) as Box<dyn ByteStream>) })
+        Box::pin(async move {
+            if self.has_runtime && self.lasting {
+                return Ok(Box::new(self.late_stream()) as Box<dyn ByteStream>);
+            }
+            Ok(Box::new(self.stream()?) as Box<dyn ByteStream>)
+        })
+    }
+
+    fn checkpoint<'a>(
+        &'a self,
+        memory: &'a Path,
+        files: OwnedFd,
+    ) -> Pending<'a, Result<CheckpointReport, DriverError>> {
+        Box::pin(async move {
+            match self.has_runtime && self.lasting {
+                // The runtime would end: connections of the host's kernel cannot be saved.
+                true if self.has_outlet => {
+                    Err(Unsupported("take snapshots with memory of a sandbox that has a way out").into())
+                }
+                true => self.save(memory, files).await,
+                false => Err(Unsupported("take snapshots with memory").into()),
+            }
+        })
     }
 
     fn pause(&self, frozen: bool) -> Pending<'_, Result<(), DriverError>> {
@@ -141,6 +220,23 @@ impl Machine for Namespaced {
     fn pid(&self) -> Option<i32> {
         Some(self.pid)
     }
+}
+
+/// Takes a saved memory away from whoever has written it; returns its size.
+fn seal(path: &Path, folder: &OwnedFd) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let file = rustix::fs::open(entry.path(), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        if rustix::process::geteuid().is_root() {
+            fchown(&file, Some(Uid::ROOT), Some(Gid::ROOT))?;
+        }
+        // Whoever goes on from it has other ids, and reads it through a descriptor.
+        let _ = fchmod(&file, Mode::from_raw_mode(0o644));
+        bytes += std::os::unix::fs::MetadataExt::blocks(&entry.metadata()?) * 512;
+    }
+    fchmod(folder, Mode::from_raw_mode(0o755))?;
+    Ok(bytes)
 }
 
 /// Sorts sockets by what they are for.

@@ -8,13 +8,13 @@ use sloplet_image::Image;
 use sloplet_policy::Spec;
 use sloplet_policy::addresses::RESOLVER_V4;
 use sloplet_policy::bind::VOLUME_IDS;
-use sloplet_spawner::plan::{Bounds, Container, Mount, Place, Plan, PutFile, Wall, When};
+use sloplet_spawner::plan::{Bounds, Container, Mount, Place, Plan, PutFile, Runtime, Wall, When};
 use sloplet_spawner::protocol::Privilege;
 
 use crate::driver::failed;
 
 /// Open files of one process: what most distributions allow.
-const OPEN_FILES: u64 = 65_536;
+pub const OPEN_FILES: u64 = 65_536;
 
 /// Whether what the sandbox writes goes to a file on the host's disk. Memory is faster and is the default, but counts
 /// towards the memory limit: where the disk is meant to hold more than that, it must be a disk. Only root can mount one.
@@ -26,7 +26,12 @@ pub fn disk_on_file(spec: &Spec, privilege: &Privilege) -> bool {
 const MAX_FILES: usize = 176 * 1024;
 
 /// The plan.
-pub fn plan(wanted: Wanted<'_>, disk_on_file: bool, lasting: bool) -> Result<Plan, DriverError> {
+pub fn plan(
+    wanted: Wanted<'_>,
+    disk_on_file: bool,
+    lasting: bool,
+    runtime: Option<Runtime>,
+) -> Result<Plan, DriverError> {
     let Wanted { spec, image, egress, .. } = wanted;
     let limits = &spec.limits;
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
@@ -42,7 +47,8 @@ pub fn plan(wanted: Wanted<'_>, disk_on_file: bool, lasting: bool) -> Result<Pla
                 from: bytes(&bind.from),
                 to: bytes(&bind.to),
                 writable: bind.writable,
-                ids: bind.volume.then_some(VOLUME_IDS),
+                // A runtime makes files as root inside, before it gives them to whom they are for: that one needs an id.
+                ids: (bind.volume || (runtime.is_some() && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
             })
             .collect(),
         disk: limits.disk.0,
@@ -51,6 +57,7 @@ pub fn plan(wanted: Wanted<'_>, disk_on_file: bool, lasting: bool) -> Result<Pla
         disk_on_file,
         mounts_owner: numeric_user(&default_user),
         default_user,
+        runtime,
     };
     let bounds = Bounds {
         memory: limits.memory.0,
@@ -108,7 +115,7 @@ fn translate(file: &engine::PutFile) -> PutFile {
 }
 
 /// The spec's, else the image's wish, else `user`; never root unless that was said.
-fn default_user(spec: &Spec, image: &Image) -> String {
+pub fn default_user(spec: &Spec, image: &Image) -> String {
     let wish = image.config.user.as_deref().filter(|user| !user.is_empty() && !is_root(user));
     let fallback = if has_user(image) { "user" } else { "1000:1000" };
     spec.user.as_deref().or(wish).unwrap_or(fallback).to_owned()

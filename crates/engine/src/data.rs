@@ -93,7 +93,8 @@ pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -
     let path = folder.0.clone();
     masked.folder = Some(folder);
     for (number, mount) in mounts.iter().enumerate() {
-        let failed = |source| DataError::Mask { from: mount.from.clone(), to: mount.to.clone(), source: Box::new(source) };
+        let failed =
+            |source| DataError::Mask { from: mount.from.clone(), to: mount.to.clone(), source: Box::new(source) };
         let real = rules.host.check(&mount.from)?;
         let config = Config::load(&mount.mask).map_err(failed)?;
         if rules.all.check(&real).is_err()

@@ -6,6 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -35,6 +36,12 @@ pub trait Driver: Send + Sync {
     /// Whether its machines can have a way to the host's egress. Asked only where one is wanted, or a person asks.
     fn egress(&self) -> Capability {
         Capability::missing(Feature::Egress, "not with this driver", None)
+    }
+
+    /// Whether a machine that may reach nothing has a way out nevertheless, for when that changes. A wall to which this would
+    /// be dear says no.
+    fn spares_outlets(&self) -> bool {
+        true
     }
 
     /// What must hold for a sandbox to be one; without it a start is refused unless the user accepts less.
@@ -86,6 +93,65 @@ pub trait Driver: Send + Sync {
     fn shut_down(&self) {}
 }
 
+/// A wall that others build on, too.
+impl<T: Driver + ?Sized> Driver for Arc<T> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn isolation(&self) -> Isolation {
+        (**self).isolation()
+    }
+
+    fn report(&self) -> DriverReport {
+        (**self).report()
+    }
+
+    fn egress(&self) -> Capability {
+        (**self).egress()
+    }
+
+    fn spares_outlets(&self) -> bool {
+        (**self).spares_outlets()
+    }
+
+    fn required(&self) -> Vec<Feature> {
+        (**self).required()
+    }
+
+    fn prepare(&self, spec: &Spec) {
+        (**self).prepare(spec);
+    }
+
+    fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        (**self).create(wanted)
+    }
+
+    fn create_lasting<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        (**self).create_lasting(wanted)
+    }
+
+    fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
+        (**self).adopt()
+    }
+
+    fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), DriverError> {
+        (**self).make_disk(file, bytes)
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
+        (**self).remove_folder(folder)
+    }
+
+    fn collect(&self) -> Result<usize, DriverError> {
+        (**self).collect()
+    }
+
+    fn shut_down(&self) {
+        (**self).shut_down();
+    }
+}
+
 /// The machine that a driver is asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
@@ -99,6 +165,9 @@ pub struct Wanted<'a> {
     pub egress: bool,
     /// Files that the host puts into its root.
     pub files: &'a [PutFile],
+    /// A folder that [`Machine::checkpoint`] of the same driver has filled: the machine goes on from there, on the image
+    /// that was saved at the same moment. Many can start from one folder, also at once; none may change it.
+    pub memory: Option<&'a Path>,
 }
 
 /// What a sandbox gets besides what its description says; nothing by default.
@@ -191,6 +260,18 @@ pub trait Machine: Send + Sync {
     fn snapshot(&self, target: OwnedFd) -> Pending<'_, Result<SnapshotReport, DriverError>> {
         let _ = target;
         Box::pin(async { Err(DriverError::Unsupported(Unsupported("take snapshots"))) })
+    }
+
+    /// Saves its processes with their memory to `memory`, an empty folder of this engine's, and what was written to
+    /// `files`, as [`Self::snapshot`] does, both of the same moment. A wall that keeps its disk with the memory leaves
+    /// `files` empty. It goes on afterwards; streams to its agent may break.
+    fn checkpoint<'a>(
+        &'a self,
+        memory: &'a Path,
+        files: OwnedFd,
+    ) -> Pending<'a, Result<CheckpointReport, DriverError>> {
+        let _ = (memory, files);
+        Box::pin(async { Err(DriverError::Unsupported(Unsupported("take snapshots with memory"))) })
     }
 
     /// Replaces its deadline, counted from now; without one, it has none. It holds whatever becomes of the engine.
@@ -319,6 +400,15 @@ pub struct SnapshotReport {
     pub skipped: u64,
     /// For how long it stood still because of that; nothing if it was frozen anyway.
     pub frozen_for: Duration,
+}
+
+/// A finished snapshot with memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CheckpointReport {
+    /// Of the files.
+    pub files: SnapshotReport,
+    /// Bytes that the memory takes on the host's disk.
+    pub memory_bytes: u64,
 }
 
 /// What an engine that is gone has left.

@@ -17,7 +17,9 @@ use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius,
 use tracing::Instrument as _;
 
 use crate::data::{self, DataError, Masked};
-use crate::driver::{Adopted, Adoption, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted};
+use crate::driver::{
+    Adopted, Adoption, CheckpointReport, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted,
+};
 use crate::outward::private::PrivateError;
 use crate::outward::{Common, Patron};
 use crate::places::Places;
@@ -33,6 +35,15 @@ pub struct Engine {
     ledger: Ledger,
     common: Common,
     radius: Arc<Radius>,
+}
+
+/// Where the memory of a saved sandbox is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedMemory {
+    /// The only wall behind which it can go on.
+    pub driver: String,
+    /// The folder that the wall has filled.
+    pub folder: PathBuf,
 }
 
 /// The image made of the host's own programs.
@@ -63,6 +74,17 @@ pub enum EngineError {
     /// No wall of that kind.
     #[error("isolation '{0}' is not available in this build: use {1}")]
     NoDriver(Isolation, String),
+    /// No wall of that name.
+    #[error("there is no driver '{0}': use {1}")]
+    UnknownDriver(String, String),
+    /// A saved memory that belongs to another wall.
+    #[error("this snapshot's memory is of the driver '{saved}', and cannot go on behind '{asked}'")]
+    ForeignMemory {
+        /// Of the snapshot.
+        saved: String,
+        /// What was asked.
+        asked: String,
+    },
     /// The wall does not work here.
     #[error("isolation '{isolation}' does not work on this host: {reason} (see 'sloplet doctor')")]
     Unavailable {
@@ -168,12 +190,12 @@ impl Engine {
 
     /// Makes a file that holds an empty disk, for a volume.
     pub fn make_disk(&self, file: &Path, bytes: u64) -> Result<(), EngineError> {
-        Ok(self.driver(Isolation::Container)?.make_disk(file, bytes)?)
+        Ok(self.usual()?.make_disk(file, bytes)?)
     }
 
     /// Removes a folder that sandboxes could write to, whoever inside owns what is in it.
     pub fn remove_folder(&self, folder: &Path) -> Result<(), DriverError> {
-        self.driver(Isolation::Container).map_or(Ok(()), |driver| driver.remove_folder(folder))
+        self.usual().map_or(Ok(()), |driver| driver.remove_folder(folder))
     }
 
     /// Removes what earlier runs left behind; returns how many things that were.
@@ -190,14 +212,14 @@ impl Engine {
     /// The same, with its way out still shut: see [`Self::settle`].
     pub async fn make(&self, mut spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
         let id = new_id();
-        let extras = patron.extras(&id, &spec)?;
-        let (driver, unenforced) = self.check(&mut spec, &extras)?;
+        let mut extras = patron.extras(&id, &spec)?;
+        let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
         let image = self.resolve(&spec.image)?;
         let lease = self.leases.take(&image)?;
         // Has its names until the end: everything is mounted then.
         let mut masked = self.mask(&id, &spec).await?;
         spec.mounts.append(&mut masked.binds);
-        let machine = driver.create(wanted(&id, &spec, &image, &extras)).await?;
+        let machine = driver.create(wanted(&id, &spec, &image, &extras, None)).await?;
         let sandbox = self.greet(id, spec, image, lease, machine, unenforced, patron).await?;
         Ok(sandbox.with_masked(std::mem::take(&mut masked.done)))
     }
@@ -208,9 +230,39 @@ impl Engine {
     pub async fn create_lasting(
         &self,
         id: String,
+        spec: Spec,
+        image: Image,
+        volumes: Vec<Bind>,
+        patron: &Patron,
+    ) -> Result<Sandbox, EngineError> {
+        self.lasting(id, spec, image, volumes, None, patron).await
+    }
+
+    /// The same, but its processes go on from what [`Self::checkpoint`] has saved: `memory`, and the image of that moment.
+    /// The description must be that of the sandbox which was saved.
+    pub async fn restore_lasting(
+        &self,
+        id: String,
+        spec: Spec,
+        image: Image,
+        volumes: Vec<Bind>,
+        memory: &SavedMemory,
+        patron: &Patron,
+    ) -> Result<Sandbox, EngineError> {
+        let asked = self.driver(&spec)?.name();
+        if asked != memory.driver {
+            return Err(EngineError::ForeignMemory { saved: memory.driver.clone(), asked: asked.to_owned() });
+        }
+        self.lasting(id, spec, image, volumes, Some(&memory.folder), patron).await
+    }
+
+    async fn lasting(
+        &self,
+        id: String,
         mut spec: Spec,
         image: Image,
         volumes: Vec<Bind>,
+        memory: Option<&Path>,
         patron: &Patron,
     ) -> Result<Sandbox, EngineError> {
         if id.is_empty() || id.len() > MAX_ID || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -219,14 +271,14 @@ impl Engine {
         let span =
             tracing::debug_span!("create", sandbox.id = id, sandbox.image = image.name, error = tracing::field::Empty);
         let making = async {
-            let extras = patron.extras(&id, &spec)?;
-            let (driver, unenforced) = self.check(&mut spec, &extras)?;
+            let mut extras = patron.extras(&id, &spec)?;
+            let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
             // Not before the check: those folders are protected from everybody else.
             spec.mounts.extend(volumes);
             let lease = self.leases.take(&image)?;
             let mut masked = self.mask(&id, &spec).await?;
             spec.mounts.append(&mut masked.binds);
-            let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras)).await?;
+            let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras, memory)).await?;
             let sandbox = self.greet(id, spec, image, lease, machine, unenforced, patron).await?;
             Ok(sandbox.with_masked(std::mem::take(&mut masked.done)))
         };
@@ -253,7 +305,7 @@ impl Engine {
         image: Image,
         patron: &Patron,
     ) -> Result<Sandbox, EngineError> {
-        let driver = self.driver(spec.isolation)?;
+        let driver = self.driver(&spec)?;
         let unenforced = driver.report().lacking(&driver.required()).into_iter().cloned().collect();
         let lease = self.leases.take(&image)?;
         let Adopted { id, machine, age, .. } = adopted;
@@ -303,10 +355,54 @@ impl Engine {
         Ok((kept?, report))
     }
 
+    /// Saves a lasting sandbox's processes with their memory in `folder`, which must not exist yet, and its files as an
+    /// image, both of one moment. [`Self::restore_lasting`] makes others that go on from there.
+    pub async fn checkpoint(
+        &self,
+        sandbox: &Sandbox,
+        folder: &Path,
+        name: Option<&str>,
+        config: ImageConfig,
+    ) -> Result<(Image, SavedMemory, CheckpointReport), EngineError> {
+        let failed = |step: &str, error: &dyn std::fmt::Display| DriverError::Failed {
+            step: step.to_owned(),
+            detail: error.to_string(),
+        };
+        let driver = self.driver(sandbox.spec())?.name().to_owned();
+        let store = self.images()?;
+        let staging = store.snapshot_staging()?;
+        let target = staging.dir().map_err(|error| failed("take a snapshot", &error))?;
+        let parent = folder.parent().unwrap_or(Path::new("/"));
+        let private = |path: &Path, recursive| {
+            std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+                .recursive(recursive)
+                .create(path)
+                .map_err(|error| failed(&format!("make {}", path.display()), &error))
+        };
+        private(parent, true)?;
+        private(folder, false)?;
+        let saving = async {
+            let report = sandbox.machine().checkpoint(folder, target).await?;
+            let (store, name, base) = (store.clone(), name.map(str::to_owned), sandbox.image().clone());
+            let keep = move || store.commit_snapshot(staging, name.as_deref(), &base, config, report.files.bytes);
+            let kept = tokio::task::spawn_blocking(keep).await.map_err(|error| failed("keep a snapshot", &error))?;
+            Ok::<_, EngineError>((kept?, report))
+        };
+        match saving.await {
+            Ok((image, report)) => Ok((image, SavedMemory { driver, folder: folder.to_owned() }, report)),
+            Err(error) => {
+                let _ = std::fs::remove_dir_all(folder);
+                Err(error)
+            }
+        }
+    }
+
     /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
-    fn check(&self, spec: &mut Spec, extras: &Extras) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
+    fn check(&self, spec: &mut Spec, extras: &mut Extras) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
         spec.check()?;
-        let driver = self.driver(spec.isolation)?;
+        let driver = self.driver(spec)?;
+        spec.isolation = driver.isolation();
+        extras.egress &= driver.spares_outlets() || spec.reaches_out();
         driver.prepare(spec);
         if !spec.lacks("protected-env") {
             self.radius.check_env(&spec.env)?;
@@ -378,12 +474,46 @@ impl Engine {
         self.drivers.iter().for_each(|driver| driver.shut_down());
     }
 
-    fn driver(&self, isolation: Isolation) -> Result<&dyn Driver, EngineError> {
-        let found = self.drivers.iter().find(|driver| driver.isolation() == isolation);
-        found.map(AsRef::as_ref).ok_or_else(|| {
-            let names: Vec<&str> = self.drivers.iter().map(|driver| driver.isolation().name()).collect();
-            EngineError::NoDriver(isolation, names.join(" or "))
+    /// The wall that a description asks for: by name, or the first of that strength.
+    fn driver(&self, spec: &Spec) -> Result<&dyn Driver, EngineError> {
+        let found = match &spec.driver {
+            Some(name) => self.drivers.iter().find(|driver| driver.name() == name),
+            None => self.drivers.iter().find(|driver| driver.isolation() == spec.isolation),
+        };
+        found.map(AsRef::as_ref).ok_or_else(|| match &spec.driver {
+            Some(name) => {
+                let names: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
+                EngineError::UnknownDriver(name.escape_debug().take(100).collect(), names.join(" or "))
+            }
+            None => {
+                let mut names: Vec<&str> = self.drivers.iter().map(|driver| driver.isolation().name()).collect();
+                names.dedup();
+                EngineError::NoDriver(spec.isolation, names.join(" or "))
+            }
         })
+    }
+
+    /// The wall that volumes are made for.
+    fn usual(&self) -> Result<&dyn Driver, EngineError> {
+        self.driver(&Spec::default())
+    }
+
+    /// The name of the wall that a description asks for.
+    pub fn driver_name(&self, spec: &Spec) -> Result<&'static str, EngineError> {
+        Ok(self.driver(spec)?.name())
+    }
+
+    /// How strong the wall is that a description asks for.
+    pub fn isolation_of(&self, spec: &Spec) -> Result<Isolation, EngineError> {
+        Ok(self.driver(spec)?.isolation())
+    }
+
+    /// What the wall that a description asks for enforces on this host.
+    pub fn report(&self, spec: &Spec) -> Result<DriverReport, EngineError> {
+        let driver = self.driver(spec)?;
+        let mut report = driver.report();
+        report.capabilities.push(driver.egress());
+        Ok(report)
     }
 
     /// Replaces what is to be mounted by its real path, refusing protected places.
@@ -434,8 +564,14 @@ impl Engine {
     }
 }
 
-fn wanted<'a>(id: &'a str, spec: &'a Spec, image: &'a Image, extras: &'a Extras) -> Wanted<'a> {
-    Wanted { id, spec, image, egress: extras.egress, files: &extras.files }
+fn wanted<'a>(
+    id: &'a str,
+    spec: &'a Spec,
+    image: &'a Image,
+    extras: &'a Extras,
+    memory: Option<&'a Path>,
+) -> Wanted<'a> {
+    Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory }
 }
 
 /// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.

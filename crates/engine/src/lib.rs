@@ -29,10 +29,10 @@ pub mod sandbox;
 pub mod template;
 
 pub use driver::{
-    Adopted, Adoption, Driver, DriverError, End, Extras, Machine, MachineState, Outlets, Overdue, Pending, PutFile,
-    SnapshotReport, Unsupported, Usage, Wanted, When,
+    Adopted, Adoption, CheckpointReport, Driver, DriverError, End, Extras, Machine, MachineState, Outlets, Overdue,
+    Pending, PutFile, SnapshotReport, Unsupported, Usage, Wanted, When,
 };
-pub use engine::{Engine, EngineError};
+pub use engine::{Engine, EngineError, SavedMemory};
 pub use journal::Journal;
 pub use outward::{Outside, Patron};
 pub use places::Places;

@@ -242,6 +242,12 @@ impl Sandbox {
         Ok(Agent::connect_later(self.machine.connect().await?))
     }
 
+    /// Talks to its agent over a new connection from now on, because the old one broke.
+    pub async fn renew(&self) -> Result<(), DriverError> {
+        self.agent.move_to(self.machine.connect().await?);
+        Ok(())
+    }
+
     /// Kills everything in it and removes all that it held on the host.
     pub async fn destroy(self) -> Result<End, DriverError> {
         let end = self.machine.destroy().await?;

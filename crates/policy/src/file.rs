@@ -63,6 +63,8 @@ pub struct Sandbox {
     pub image: Option<String>,
     /// How strong the wall is.
     pub isolation: Option<Isolation>,
+    /// Which wall, by its driver's name.
+    pub driver: Option<String>,
     /// Memory of all its processes.
     pub memory: Option<ByteSize>,
     /// Processors.

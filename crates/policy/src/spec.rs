@@ -67,6 +67,9 @@ pub struct Spec {
     pub image: String,
     /// How strong the wall is.
     pub isolation: Isolation,
+    /// Which wall of several that are as strong, by its name; it then says how strong it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// What bounds it.
     #[serde(flatten)]
     pub limits: Limits,
@@ -104,6 +107,7 @@ impl Default for Spec {
         Self {
             image: "host".into(),
             isolation: Isolation::default(),
+            driver: None,
             limits: Limits::default(),
             mounts: Vec::new(),
             data: Vec::new(),

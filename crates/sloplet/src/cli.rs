@@ -90,6 +90,19 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Measure what each wall costs on this host: start, exec, memory, system calls, files.
+    #[command(after_help = "Examples:\n  sloplet compare\n  sloplet compare --rounds 20 --svg walls.svg")]
+    Compare {
+        /// Sandboxes of each wall.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        rounds: u16,
+        /// Draw a picture, too.
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Attack a sandbox of a configuration and tell what came of it.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(Box<Verify>),
@@ -212,14 +225,20 @@ pub enum Command {
     #[command(
         args_conflicts_with_subcommands = true,
         subcommand_negates_reqs = true,
-        after_help = "Examples:\n  sloplet snapshot my before-upgrade\n  sloplet create --image before-upgrade\n  sloplet snapshot ls"
+        after_help = "Examples:\n  sloplet snapshot my before-upgrade\n  sloplet snapshot --memory my warm && sloplet fork --from warm -n 5\n  sloplet create --image before-upgrade\n  sloplet snapshot ls"
     )]
     Snapshot(Snapshot),
     /// Make sandboxes that start from another's files as they are now.
-    #[command(after_help = "Examples:\n  sloplet fork my\n  sloplet fork my -n 8 --name try")]
+    #[command(
+        after_help = "Examples:\n  sloplet fork my\n  sloplet fork my -n 8 --name try\n  sloplet fork --from warm -n 5"
+    )]
     Fork {
         /// The sandbox's name or id.
-        name: String,
+        #[arg(required_unless_present = "from")]
+        name: Option<String>,
+        /// A snapshot with memory, in place of a sandbox: they go on where that was.
+        #[arg(long, value_name = "SNAPSHOT", conflicts_with = "name")]
+        from: Option<String>,
         /// How many.
         #[arg(short = 'n', long = "count", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
         count: u16,
@@ -318,9 +337,13 @@ executed, 127 if it does not exist; 125 if sloplet itself failed.";
 /// What a sandbox is, whatever runs in it and however long it lives.
 #[derive(Debug, Args)]
 pub struct Machine {
-    /// How strong the wall is: process or container [default: container]
+    /// How strong the wall is: process, container, gvisor or vm [default: container]
     #[arg(long, value_name = "LEVEL")]
     pub isolation: Option<Isolation>,
+
+    /// Which wall, by its driver's name (see 'sloplet doctor') [default: the first of that strength]
+    #[arg(long, value_name = "NAME", conflicts_with = "isolation")]
+    pub driver: Option<String>,
 
     /// Memory of all processes together, page cache included [default: 2GiB]
     #[arg(long, value_name = "SIZE")]
@@ -585,10 +608,6 @@ pub struct Verify {
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
 
-    /// Which wall: 'all', or a driver's name [default: the one of --isolation]
-    #[arg(long, value_name = "NAME")]
-    pub driver: Option<String>,
-
     /// Only this probe; the result is not kept. Can be repeated.
     #[arg(long, value_name = "NAME")]
     pub probe: Vec<String>,
@@ -763,6 +782,10 @@ pub struct Snapshot {
 
     /// A name for the snapshot.
     pub new_name: Option<String>,
+
+    /// Save its processes with their memory, too, where its driver can: 'sloplet fork --from' goes on from there.
+    #[arg(long)]
+    pub memory: bool,
 
     /// As JSON.
     #[arg(long)]

@@ -45,6 +45,7 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
     Ok(Spec {
         image: rest.image.or_else(|| base.image.clone()).unwrap_or(usual.image),
         isolation: machine.isolation.or(base.isolation).unwrap_or_default(),
+        driver: driver(file, machine),
         limits,
         mounts,
         data: file.data.mounts.clone(),
@@ -59,6 +60,11 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
         budget: budget(file, &machine.reach),
         weaken: None,
     })
+}
+
+/// The wall that is named. A level on the command line is stronger than a name in the file.
+pub fn driver(file: &File, machine: &Machine) -> Option<String> {
+    machine.driver.clone().or_else(|| file.sandbox.driver.clone().filter(|_| machine.isolation.is_none()))
 }
 
 /// What may be reached: what the file says, and what flags add.

@@ -31,6 +31,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+use sloplet_agent::program;
 use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
 use sloplet_spawner::remover;
 use sloplet_spawner::server::{self, Haste};
@@ -45,6 +46,25 @@ fn main() -> ExitCode {
         return match std::io::stdin().as_fd().try_clone_to_owned() {
             Ok(control) => ExitCode::from(server::serve(control, Haste::None) as u8),
             Err(_) => ExitCode::from(FAILURE),
+        };
+    }
+    if first.as_deref().is_some_and(|word| word == program::SUBCOMMAND) {
+        let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
+        return match program::main(&words, sloplet_seccomp::set_id::program) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                complain!("{problem}");
+                ExitCode::from(FAILURE)
+            }
+        };
+    }
+    if first.as_deref().is_some_and(|word| word == commands::compare::MEASURE) {
+        return match commands::compare::inside() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                complain!("{}", one_line(&problem));
+                ExitCode::from(FAILURE)
+            }
         };
     }
     if first.as_deref().is_some_and(|word| word == remover::SUBCOMMAND) {

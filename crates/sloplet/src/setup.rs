@@ -1,12 +1,14 @@
 //! The engine of this binary: which walls it has, and where things are kept.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use sloplet_driver_namespaces::Namespaces;
+use sloplet_driver_oci::{Flavour, Oci};
 use sloplet_driver_process::ProcessDriver;
-use sloplet_engine::{Engine, Places};
-use sloplet_policy::Isolation;
+use sloplet_engine::{Driver, Engine, Places};
+use sloplet_policy::{Isolation, Spec};
 use sloplet_spawner::launcher::Forked;
 
 /// This binary. The link, not its target: it names it even after the file was replaced by an upgrade.
@@ -32,7 +34,10 @@ pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> any
         Some((forked, _)) => namespaces = namespaces.with_forked(forked),
         None => {}
     }
-    Ok(Engine::new(places, vec![Box::new(namespaces), Box::new(process)]))
+    let namespaces = Arc::new(namespaces);
+    let mut walls = stronger(&namespaces, &places);
+    walls.splice(0..0, [Box::new(namespaces) as Box<dyn Driver>, Box::new(process)]);
+    Ok(Engine::new(places, walls))
 }
 
 /// An engine whose sandboxes outlive it, with a spawner for each processor (up to four).
@@ -40,15 +45,25 @@ pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     let places = places(data)?;
     let spawners = std::thread::available_parallelism().map_or(1, |number| number.get().min(4));
     let namespaces = Namespaces::new(Path::new(PROGRAM), &places.run, &places.data, spawners).lasting();
-    Ok(Engine::new(places, vec![Box::new(namespaces)]))
+    let namespaces = Arc::new(namespaces);
+    let mut walls = stronger(&namespaces, &places);
+    walls.insert(0, Box::new(namespaces));
+    Ok(Engine::new(places, walls))
 }
 
-/// The name of the wall of a level.
-pub fn driver_of(isolation: Isolation) -> &'static str {
-    match isolation {
-        Isolation::Process => "process",
-        Isolation::Container => "namespaces",
-        other => other.name(),
+/// The walls besides the usual ones. None of them does anything before it is asked for something.
+fn stronger(namespaces: &Arc<Namespaces>, places: &Places) -> Vec<Box<dyn Driver>> {
+    let oci =
+        |flavour| Box::new(Oci::new(flavour, namespaces.clone(), Path::new(PROGRAM), &places.data)) as Box<dyn Driver>;
+    Flavour::ALL.into_iter().map(oci).collect()
+}
+
+/// The name of the wall that a description asks for, without an engine.
+pub fn driver_of(spec: &Spec) -> &str {
+    match (&spec.driver, spec.isolation) {
+        (Some(name), _) => name,
+        (None, Isolation::Container) => "namespaces",
+        (None, other) => other.name(),
     }
 }
 

@@ -16,10 +16,12 @@ use sloplet_wire::{Fatal, Kind};
 use crate::cgroup::Group;
 use crate::container::{self, Materials};
 use crate::idmap;
-use crate::plan::{Plan, Wall};
+use crate::plan::{Container, Plan, Runtime, Wall};
 use crate::privileges::{self, Reach};
 use crate::process;
 use crate::protocol::{During, Privilege, Problem, receive, send};
+use crate::runtime::house;
+use crate::runtime::keeper::Keeper;
 
 /// The forked process, before it is an agent.
 pub struct Child<'a> {
@@ -48,14 +50,34 @@ struct Built {
 
 impl Child<'_> {
     /// Builds the walls and serves, to the end of the process.
-    pub fn become_agent(&self, supplies: OwnedFd, stream: OwnedFd, listener: Option<OwnedFd>) -> ! {
+    pub fn become_agent(
+        &self,
+        supplies: OwnedFd,
+        stream: OwnedFd,
+        listener: Option<OwnedFd>,
+        memory: Option<OwnedFd>,
+    ) -> ! {
+        if let Wall::Container(container) = &self.plan.wall
+            && let Some(runtime) = &container.runtime
+        {
+            self.become_keeper(container, runtime, supplies, stream, listener, memory)
+        }
         let keep = [Some(stream.as_fd()), listener.as_ref().map(AsFd::as_fd)];
         let keep: Vec<i32> = keep.iter().flatten().map(AsRawFd::as_raw_fd).collect();
         let code = match self.build(supplies, keep) {
             Ok(Built { identity, root, oom_score }) => {
                 let command_filter = (self.plan.wall.writes_to_host() && !self.plan.lacks("set-id-filter"))
                     .then(sloplet_seccomp::set_id::program);
-                let config = Config { stream, listener, identity, root, oom_score, command_filter };
+                let config = Config {
+                    stream: Some(stream),
+                    device: None,
+                    listener,
+                    door: None,
+                    identity,
+                    root,
+                    oom_score,
+                    command_filter,
+                };
                 i32::from(sloplet_agent::serve(config).is_err())
             }
             Err(problem) => {
@@ -64,6 +86,68 @@ impl Child<'_> {
             }
         };
         exit_now(code)
+    }
+
+    /// Builds the walls and starts the runtime that has the agent behind it.
+    fn become_keeper(
+        &self,
+        container: &Container,
+        runtime: &Runtime,
+        supplies: OwnedFd,
+        stream: OwnedFd,
+        listener: Option<OwnedFd>,
+        memory: Option<OwnedFd>,
+    ) -> ! {
+        let keep = [Some(stream.as_fd()), listener.as_ref().map(AsFd::as_fd), memory.as_ref().map(AsFd::as_fd)];
+        let keep: Vec<i32> = keep.iter().flatten().map(AsRawFd::as_raw_fd).collect();
+        if let Err(problem) = self.house(container, runtime, supplies, &keep) {
+            tell(&stream, problem);
+            exit_now(1)
+        }
+        let copy = stream.try_clone();
+        let kept = Keeper::start(runtime, stream, self.plan.lasting, memory.as_ref());
+        let code = match (kept, copy) {
+            (Ok(keeper), _) => match keeper.keep(listener) {
+                Ok(()) => 0,
+                Err((stream, problem)) => {
+                    tell(&stream, problem);
+                    1
+                }
+            },
+            (Err(problem), Ok(stream)) => {
+                tell(&stream, problem);
+                1
+            }
+            (Err(_), Err(_)) => 1,
+        };
+        exit_now(code)
+    }
+
+    fn house(
+        &self,
+        container: &Container,
+        runtime: &Runtime,
+        supplies: OwnedFd,
+        keep_open: &[i32],
+    ) -> Result<(), Problem> {
+        if *self.privilege == Privilege::SingleUser {
+            return Err(Problem::plain("run a runtime", "it needs subordinate ids: see 'sloplet doctor'"));
+        }
+        self.group.join().during("join the cgroup")?;
+        let Some((has_score, mut fds)) = receive::<bool>(&supplies).during("receive mounts")? else {
+            exit_now(1) // the spawner gave up and has told why
+        };
+        if has_score {
+            fds.pop(); // the runtime has a score of its own
+        }
+        let materials = Materials::from_fds(container, fds)?;
+        let hand_out = |upper: OwnedFd| send(&supplies, &0u8, &[upper.as_fd()]).during("hand out the stage");
+        let hand_out = self.plan.lasting.then_some(&hand_out as container::HandOut<'_>);
+        house::enclose(container, self.plan, runtime, materials, hand_out)?;
+        self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
+        drop(supplies); // before it is closed behind its back
+        detach_from_parent(self.thread, keep_open)?;
+        set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")
     }
 
     fn build(&self, supplies: OwnedFd, mut keep_open: Vec<i32>) -> Result<Built, Problem> {

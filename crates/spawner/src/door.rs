@@ -21,6 +21,11 @@ pub fn of_agent(id: &str) -> String {
     format!("agent-{id}")
 }
 
+/// The name of the socket of a sandbox's keeper, where it has a runtime.
+pub fn of_keeper(id: &str) -> String {
+    format!("keeper-{id}")
+}
+
 /// Makes a socket of that name and listens on it.
 pub fn open_door(owner_dir: &Path, name: &str, kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;

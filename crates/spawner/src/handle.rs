@@ -18,6 +18,7 @@ use crate::launcher::{Launcher, Process};
 use crate::plan::Plan;
 use crate::protocol::{Command, Living, Order, Problem, Report, Setup, Standing, receive, send};
 pub use crate::protocol::{Gone, Overdue, Saved, Usage};
+use crate::runtime::control::{Answer as KeeperAnswer, Request};
 
 /// How long a spawner may take to tell what it has.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -240,6 +241,22 @@ impl Spawner {
         as_stream(stream).map_err(|error| Problem::new(step, error))
     }
 
+    /// Whether a lasting sandbox has a runtime, and so a keeper.
+    pub fn has_keeper(&self, id: &str) -> bool {
+        let owner = self.0.with_state(|state| state.standing.as_ref().map(|standing| standing.owner.clone()));
+        owner.ok().flatten().is_some_and(|owner| self.0.run_dir.join(owner).join(door::of_keeper(id)).exists())
+    }
+
+    /// A conversation with the keeper of a lasting sandbox. Does not wait for it: it may be frozen.
+    pub fn keeper(&self, id: &str) -> Result<Keeper, Problem> {
+        let step = "talk to the sandbox's keeper";
+        let owner = self.0.with_state(|state| state.standing.as_ref().map(|standing| standing.owner.clone()))?;
+        let owner = owner.ok_or_else(|| Problem::plain(step, "its spawner is not ready"))?;
+        let socket = door::knock(&self.0.run_dir.join(owner), &door::of_keeper(id), SocketType::SEQPACKET);
+        let socket = socket.map_err(|error| Problem::new(step, error))?;
+        Ok(Keeper(as_stream(socket).map_err(|error| Problem::new(step, error))?))
+    }
+
     async fn ask(&self, command: Command, fds: &[OwnedFd]) -> Result<Answer, Problem> {
         let (sender, receiver) = oneshot::channel();
         let ticket = self.0.with_state(|state| {
@@ -249,6 +266,52 @@ impl Spawner {
         })?;
         self.0.send(&Order { ticket, command }, fds).await?;
         receiver.await.unwrap_or_else(|_| Err(self.0.why_ended()))
+    }
+}
+
+/// A conversation with the keeper of a sandbox that has a runtime.
+#[derive(Debug)]
+pub struct Keeper(UnixStream);
+
+impl Keeper {
+    /// A connection to the agent, once it listens.
+    pub async fn connect(self) -> Result<UnixStream, Problem> {
+        let step = "connect to the agent";
+        match self.ask(&Request::Connect, &[]).await? {
+            (KeeperAnswer::Connected, mut fds) if !fds.is_empty() => {
+                let stream = fds.remove(0);
+                rustix::io::ioctl_fionbio(&stream, true).map_err(|error| Problem::new(step, error))?;
+                as_stream(stream).map_err(|error| Problem::new(step, error))
+            }
+            (KeeperAnswer::Failed(problem), _) => Err(problem),
+            _ => Err(Problem::plain(step, "its keeper gave a wrong answer")),
+        }
+    }
+
+    /// Has all processes saved in a folder. They stand still until this conversation is over.
+    pub async fn checkpoint(&self, memory: OwnedFd) -> Result<(), Problem> {
+        match self.ask(&Request::Checkpoint, &[memory]).await? {
+            (KeeperAnswer::Saved, _) => Ok(()),
+            (KeeperAnswer::Failed(problem), _) => Err(problem),
+            _ => Err(Problem::plain("save the sandbox's memory", "its keeper gave a wrong answer")),
+        }
+    }
+
+    /// Lets them go on.
+    pub async fn resume(self) -> Result<(), Problem> {
+        match self.ask(&Request::Resume, &[]).await? {
+            (KeeperAnswer::Done, _) => Ok(()),
+            (KeeperAnswer::Failed(problem), _) => Err(problem),
+            _ => Err(Problem::plain("let the sandbox go on", "its keeper gave a wrong answer")),
+        }
+    }
+
+    async fn ask(&self, request: &Request, fds: &[OwnedFd]) -> Result<(KeeperAnswer, Vec<OwnedFd>), Problem> {
+        let failed = |error| Problem::new("talk to the sandbox's keeper", error);
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        self.0.async_io(Interest::WRITABLE, || send(&self.0, request, &fds)).await.map_err(failed)?;
+        let answer = self.0.async_io(Interest::READABLE, || receive::<KeeperAnswer>(&self.0)).await.map_err(failed)?;
+        answer.ok_or_else(|| Problem::plain("talk to the sandbox's keeper", "it ended"))
     }
 }
 

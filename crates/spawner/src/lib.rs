@@ -21,6 +21,7 @@
 //! In the child:
 //! - [`child`]: its way to an agent.
 //! - [`container`]: the walls of a sandbox with a root of its own, one file for each part.
+//! - [`runtime`]: a kernel in user space inside such walls.
 //! - [`process`]: the walls of a confined process tree.
 //! - [`privileges`]: capabilities, Landlock, seccomp: the last steps before hostile code may run.
 //!
@@ -46,6 +47,7 @@ pub mod privileges;
 pub mod process;
 pub mod protocol;
 pub mod remover;
+pub mod runtime;
 pub mod sandbox;
 pub mod server;
 pub mod stage;

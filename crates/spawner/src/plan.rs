@@ -153,6 +153,29 @@ pub struct Container {
     /// User id inside that owns what `mounts` show.
     #[n(9)]
     pub mounts_owner: u32,
+    /// A runtime that runs inside the walls and has the agent behind it.
+    #[n(10)]
+    pub runtime: Option<Runtime>,
+}
+
+/// A program that speaks OCI's command line.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Runtime {
+    /// The program, on the host.
+    #[n(0)]
+    pub program: ByteVec,
+    /// The agent's program, on the host: static, for it is started in whatever root.
+    #[n(1)]
+    pub agent: ByteVec,
+    /// Flags before every subcommand.
+    #[n(2)]
+    pub flags: Vec<String>,
+    /// The bundle's `config.json`, with the paths of [`crate::runtime::house`].
+    #[n(3)]
+    pub config: ByteVec,
+    /// It goes on from a memory that was saved: its folder is passed last.
+    #[n(4)]
+    pub restore: bool,
 }
 
 /// A host folder shown inside.

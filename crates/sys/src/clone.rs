@@ -131,6 +131,17 @@ impl SingleThreaded {
         Ok(())
     }
 
+    /// Takes a descriptor that this process was started with, before anybody else does.
+    pub fn inherited(&self, number: i32) -> io::Result<OwnedFd> {
+        // SAFETY: no memory is involved: a copy is asked for, of whatever has that number.
+        let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+        match copy {
+            -1 => Err(io::Error::last_os_error()),
+            // SAFETY: the kernel made this descriptor just now, and nobody else owns it.
+            copy => Ok(unsafe { OwnedFd::from_raw_fd(copy) }),
+        }
+    }
+
     /// Overwrites the environment that this process was started with, so that its memory does not hold it any more.
     pub fn erase_environment(&self) {
         // SAFETY: `environ` is an array of pointers to C strings that ends with a null pointer, or null itself; the

@@ -5,6 +5,9 @@
 //! away from 0 also drops the file capabilities (`CAP_DAC_OVERRIDE`, `CAP_CHOWN`, …) from the effective set until it
 //! moves back, so permission checks are really that user's.
 //!
+//! gVisor has no such thing. There the *effective* ids are moved: whoever is acted for still can neither signal nor trace
+//! the agent, because its real and saved ids stay what they are.
+//!
 //! All of this is per thread: [`ActingAs`] is neither `Send` nor `Sync`.
 
 use std::io;
@@ -17,6 +20,7 @@ pub struct ActingAs {
     uid: u32,
     gid: u32,
     groups: Vec<u32>,
+    effective: bool,
     not_send: PhantomData<*const ()>,
 }
 
@@ -25,11 +29,15 @@ impl ActingAs {
     ///
     /// Needs `CAP_SETUID` and `CAP_SETGID`. If a step fails, the former identity is restored before the error returns.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> io::Result<Self> {
+        if !has_fs_ids() {
+            return Self::effectively(uid, gid, groups);
+        }
         let former = Self {
             // An invalid id changes nothing and reports the present one.
             uid: set_fs_uid(u32::MAX),
             gid: set_fs_gid(u32::MAX),
             groups: current_groups()?,
+            effective: false,
             not_send: PhantomData,
         };
         set_groups(groups)?;
@@ -41,13 +49,29 @@ impl ActingAs {
         }
         Ok(former)
     }
+
+    fn effectively(uid: u32, gid: u32, groups: &[u32]) -> io::Result<Self> {
+        let (now, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        // Dropped where a step fails, which takes the steps before it back.
+        let former = Self { uid: now, gid: group, groups: current_groups()?, effective: true, not_send: PhantomData };
+        set_groups(groups)?;
+        set_effective(libc::SYS_setresgid, gid)?;
+        set_effective(libc::SYS_setresuid, uid)?;
+        Ok(former)
+    }
 }
 
 impl Drop for ActingAs {
     fn drop(&mut self) {
         // The user first: it gives back the capabilities that the others need.
-        set_fs_uid(self.uid);
-        set_fs_gid(self.gid);
+        if self.effective {
+            // Going back to the real and saved ids is always allowed.
+            let _ = set_effective(libc::SYS_setresuid, self.uid);
+            let _ = set_effective(libc::SYS_setresgid, self.gid);
+        } else {
+            set_fs_uid(self.uid);
+            set_fs_gid(self.gid);
+        }
         // Fails only without CAP_SETGID, and then `new` failed too.
         let _ = set_groups(&self.groups);
     }
@@ -78,6 +102,19 @@ fn set_fs_uid(uid: u32) -> u32 {
 fn set_fs_gid(gid: u32) -> u32 {
     // SAFETY: takes a number, returns a number, touches no memory.
     unsafe { libc::syscall(libc::SYS_setfsgid, gid) as u32 }
+}
+
+/// Whether the kernel has file-system ids.
+fn has_fs_ids() -> bool {
+    static KNOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    // SAFETY: takes a number, returns a number, touches no memory; an invalid id changes nothing.
+    *KNOWN.get_or_init(|| unsafe { libc::syscall(libc::SYS_setfsuid, u32::MAX) } >= 0)
+}
+
+/// Moves the effective id only (the raw call: the C library would move every thread's).
+fn set_effective(call: libc::c_long, id: u32) -> io::Result<()> {
+    // SAFETY: takes numbers, touches no memory.
+    check(unsafe { libc::syscall(call, u32::MAX, id, u32::MAX) }).map(|_| ())
 }
 
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {

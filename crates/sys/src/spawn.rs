@@ -196,7 +196,11 @@ fn try_become(
         if let Some(filter) = program.filter {
             let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
             let mode = libc::SECCOMP_SET_MODE_FILTER;
-            at(Step::Setup, libc::syscall(libc::SYS_seccomp, mode, 0, &raw const filter))?;
+            if libc::syscall(libc::SYS_seccomp, mode, 0, &raw const filter) < 0 {
+                // Without the capability for it, a filter takes a promise: no new privileges, and so no sudo.
+                at(Step::Setup, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+                at(Step::Setup, libc::syscall(libc::SYS_seccomp, mode, 0, &raw const filter))?;
+            }
         }
         if let Some(user) = program.credentials {
             let groups = (user.groups.len(), user.groups.as_ptr());
@@ -271,6 +275,23 @@ pub fn child_signals() -> io::Result<OwnedFd> {
         libc::sigaddset(&mut set, libc::SIGCHLD);
         // A disposition of "ignore" would make the kernel reap by itself and lose the exit codes.
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        if libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut()) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        match libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Blocks a signal and returns a non-blocking descriptor that becomes readable when it comes.
+pub fn await_signal(signal: i32) -> io::Result<OwnedFd> {
+    // SAFETY: as in `child_signals`.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
         if libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut()) < 0 {
             return Err(io::Error::last_os_error());
         }

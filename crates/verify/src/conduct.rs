@@ -68,17 +68,13 @@ pub enum VerifyError {
     /// The result.
     #[error("cannot write the result down: {0}")]
     Unrecorded(#[source] io::Error),
-    /// No such wall.
-    #[error("isolation '{0}' is not available in this build")]
-    NoWall(Isolation),
 }
 
 /// Attacks a sandbox of the given configuration.
 pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
     let (started, clock) = (SystemTime::now(), Instant::now());
     let probes = chosen(&wanted.only)?;
-    let report = wanted.engine.reports().into_iter().find(|report| report.isolation == wanted.spec.isolation);
-    let wall = report.ok_or(VerifyError::NoWall(wanted.spec.isolation))?;
+    let wall = wanted.engine.report(&wanted.spec)?;
     let mut canaries = Canaries::plant(&wanted.program, &wanted.engine.places().data).map_err(VerifyError::Canaries)?;
     let radius = wanted.engine.radius();
     canaries.settings.protected_hosts.clone_from(&radius.hosts);

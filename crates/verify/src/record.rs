@@ -152,7 +152,6 @@ pub fn digest(spec: &Spec, radius: &Radius, driver: &str, program: &Path) -> Str
         .unwrap_or_default();
     let all = serde_json::json!({
         "image": spec.image,
-        "isolation": spec.isolation,
         "limits": spec.limits,
         "mounts": spec.mounts,
         "data": spec.data,

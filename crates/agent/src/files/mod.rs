@@ -7,6 +7,7 @@ mod list;
 mod read;
 mod remove;
 pub(crate) mod resolve;
+pub(crate) mod stepwise;
 pub(crate) mod walk;
 mod write;
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing here trusts a path it has looked at: programs inside rename folders and swap symlinks while the agent works.
 //! So every path goes to `openat2(2)` below a descriptor of the root, and what follows is done relative to the
-//! descriptor that came back.
+//! descriptor that came back. Kernels without that call (gVisor) have [`stepwise`].
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
@@ -14,6 +14,8 @@ use sloplet_wire::{ErrorCode, Failure};
 
 use crate::context::{Actor, path_bytes};
 use crate::failure::{self, fail, shown};
+
+use super::stepwise;
 
 /// The kernel answers EAGAIN when a rename elsewhere raced with a resolution that contained `..`, or when a lease is
 /// held on the file; a hostile program can keep that up, so there is an end to trying.
@@ -137,6 +139,9 @@ pub(crate) fn open_at(
     let mut result = Err(Errno::AGAIN);
     for _ in 0..ATTEMPTS {
         result = rustix::fs::openat2(folder, path, flags, mode, resolve);
+        if matches!(result, Err(Errno::NOSYS)) {
+            return stepwise::open(folder, path, flags, mode, resolve);
+        }
         if !matches!(result, Err(Errno::AGAIN | Errno::INTR)) {
             break;
         }

@@ -35,7 +35,7 @@ impl Engine {
 
     /// Whether a sandbox like this can have a way out on this host.
     pub fn can_reach_out(&self, spec: &Spec) -> bool {
-        let driver = self.driver(spec.isolation);
+        let driver = self.driver(spec);
         driver.is_ok_and(|driver| driver.egress().enforcement != sloplet_policy::Enforcement::Missing)
     }
 
@@ -56,7 +56,7 @@ impl Engine {
             let mode = if bind.writable { "rw" } else { "ro" };
             format!("{}:{}:{mode}", bind.from.display(), bind.to.display())
         };
-        let driver = self.driver(spec.isolation)?.name();
+        let driver = self.driver(spec)?.name();
         sandbox.journal().write(Event::SandboxCreated(SandboxCreated {
             name: patron.name.as_deref().map(Into::into),
             image: spec.image.as_str().into(),

@@ -40,15 +40,19 @@ impl Sandboxes {
     pub async fn create_with(
         &self,
         owner: &str,
-        request: NewSandbox,
+        mut request: NewSandbox,
         values: Values,
         quota: &Quota,
     ) -> Result<Record, LifeError> {
         check(&request)?;
+        if request.spec.driver.is_some() {
+            request.spec.isolation = self.0.engine.isolation_of(&request.spec)?;
+        }
         // Before a machine made ahead is taken, which was checked without them.
         self.0.engine.radius().check_env(&request.spec.env).map_err(EngineError::from)?;
         // A machine that was made ahead trusts nobody's authority.
-        let mut warm = match request.volumes.is_empty() && !request.spec.is_read_along() {
+        let plain = !request.spec.is_read_along();
+        let mut warm = match request.volumes.is_empty() && plain && request.memory.is_none() {
             true => self.0.warm.take(&self.0.engine, &request.spec),
             false => None,
         };
@@ -156,19 +160,31 @@ impl Sandboxes {
             spec.image = saved.clone();
         }
         let patron = self.patron(&record, self.secrets_of(&record)?);
+        // Once: what was stopped starts afresh on its files.
+        let memory = match (&record.request.memory, &record.saved) {
+            (Some(snapshot), None) => Some(self.memory_of(&record.owner, snapshot)?),
+            _ => None,
+        };
         let sandbox = match warm {
             Some(warm) => warm.with_spec(spec),
             None => {
                 let volumes = self.binds_of(&record)?;
                 let image = self.0.engine.resolve(&spec.image)?;
-                self.0.engine.create_lasting(record.id.clone(), spec, image, volumes, &patron).await?
+                let (engine, id) = (&self.0.engine, record.id.clone());
+                match &memory {
+                    Some(memory) => engine.restore_lasting(id, spec, image, volumes, memory, &patron).await?,
+                    None => engine.create_lasting(id, spec, image, volumes, &patron).await?,
+                }
             }
         };
         let sandbox = self.0.engine.settle(sandbox, &patron).await?;
         let image = sandbox.image().clone();
         let live = Arc::new(Live::new(sandbox));
         slot.set_live(Some(live.clone()));
-        self.start_service(&record, &live).await?;
+        match memory {
+            Some(_) => live.processes.find_again().await?,
+            None => self.start_service(&record, &live).await?,
+        }
         let now = now_ms();
         let timeout = record.request.timeout.map(|timeout| timeout.as_millis() as u64);
         let updated = slot.update(&self.0.records, |record| {

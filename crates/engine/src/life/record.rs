@@ -91,6 +91,9 @@ pub struct NewSandbox {
     pub start: Option<String>,
     /// Run again and again after `start` until it succeeds; then the sandbox is ready.
     pub ready: Option<String>,
+    /// The snapshot whose memory it goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
     /// Requests with the same key of the same owner make one sandbox.
     pub idempotency_key: Option<String>,
 }

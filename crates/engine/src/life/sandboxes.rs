@@ -114,6 +114,7 @@ impl Sandboxes {
         };
         let sandboxes = Self(Arc::new(inner));
         sandboxes.find_again(adoption).await?;
+        sandboxes.sweep_memories()?;
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
         // Nobody waits for these.

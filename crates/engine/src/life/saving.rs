@@ -4,6 +4,7 @@
 //! and its files outlive its machine. Waking it gives that up.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,12 +17,15 @@ use super::clock::now_ms;
 use super::error::LifeError;
 use super::record::{NewSandbox, Record, State};
 use super::sandboxes::{Quota, Sandboxes, Slot};
-use super::snapshot::{Snapshot, image_name};
+use super::snapshot::{Memory, Snapshot, image_name};
 use crate::driver::SnapshotReport;
-use crate::engine::new_id;
+use crate::engine::{SavedMemory, new_id};
 
 /// Not for every short pause.
 const SAVE_AFTER: Duration = Duration::from_millis(500);
+
+/// The folder of saved memories, below the data.
+const MEMORY: &str = "memory";
 
 /// Most forks at once.
 const FORKS: usize = 100;
@@ -57,6 +61,7 @@ impl Sandboxes {
                 files: report.files,
                 frozen_us: report.frozen_for.as_micros() as u64,
                 metadata,
+                memory: None,
             };
             if let Err(error) = this.0.snapshots.insert(&snapshot) {
                 this.drop_image(&snapshot.image());
@@ -65,6 +70,121 @@ impl Sandboxes {
             Ok(snapshot)
         })
         .await
+    }
+
+    /// Saves its files and its processes with their memory. They stand still meanwhile; connections to it break, and commands
+    /// that somebody waits for end.
+    pub async fn snapshot_with_memory(
+        &self,
+        owner: &str,
+        id: &str,
+        name: Option<&str>,
+        metadata: BTreeMap<String, String>,
+    ) -> Result<Snapshot, LifeError> {
+        let slot = self.slot(owner, id)?;
+        if let Some(name) = name
+            && self.0.snapshots.named(owner, name)?.is_some()
+        {
+            return Err(LifeError::Conflict(format!("there is a snapshot '{name}' already")));
+        }
+        let (this, name) = (self.clone(), name.map(str::to_owned));
+        self.carry_out(async move {
+            let _saving = slot.saving.lock().await;
+            let _changing = slot.changing.lock().await;
+            let record = slot.record();
+            let (State::Running, Some(live)) = (record.state, slot.live()) else {
+                let message = format!("sandbox '{}' is {}: resume it first", record.id, record.state.name());
+                return Err(LifeError::Conflict(message));
+            };
+            let id = new_id();
+            let (folder, config) = (this.memory_folder(&id), live.sandbox.image().config.clone());
+            let saved = this.0.engine.checkpoint(&live.sandbox, &folder, Some(&image_name(&id)), config).await;
+            // However it went, the old connection may be broken.
+            live.sandbox.renew().await?;
+            let (_, memory, report) = saved?;
+            live.processes.find_again().await?;
+            let mut request = record.request.clone();
+            request.template = Some(record.template().to_owned());
+            let snapshot = Snapshot {
+                id,
+                owner: record.owner.clone(),
+                name,
+                sandbox: record.id.clone(),
+                template: record.template().to_owned(),
+                created_ms: now_ms(),
+                bytes: report.files.bytes,
+                files: report.files.files,
+                frozen_us: report.files.frozen_for.as_micros() as u64,
+                metadata,
+                memory: Some(Memory { driver: memory.driver, bytes: report.memory_bytes, request }),
+            };
+            if let Err(error) = this.0.snapshots.insert(&snapshot) {
+                this.drop_image(&snapshot.image());
+                let _ = std::fs::remove_dir_all(&memory.folder);
+                return Err(error.into());
+            }
+            Ok(snapshot)
+        })
+        .await
+    }
+
+    /// Makes `count` sandboxes that go on from a snapshot with memory. Volumes that the original may write to are not theirs.
+    pub async fn fork_snapshot(
+        &self,
+        owner: &str,
+        id: &str,
+        count: usize,
+        quota: &Quota,
+        change: &(dyn Fn(&mut NewSandbox) + Send + Sync),
+    ) -> Result<Vec<Result<Record, LifeError>>, LifeError> {
+        if count == 0 || count > FORKS {
+            return Err(LifeError::Invalid(format!("1 to {FORKS} forks can be made at once")));
+        }
+        let snapshot = self.get_snapshot(owner, id)?;
+        let Some(memory) = &snapshot.memory else {
+            let message = format!("snapshot '{id}' has no memory: make sandboxes from it with its name as the image");
+            return Err(LifeError::Invalid(message));
+        };
+        if memory.request.volumes.iter().any(|mount| !mount.read_only) {
+            let message = "its original can write to a volume, which two sandboxes cannot: make one without it";
+            return Err(LifeError::Conflict(message.into()));
+        }
+        let mut request = memory.request.clone();
+        request.spec.image = snapshot.image();
+        request.memory = Some(snapshot.id.clone());
+        request.name = None;
+        request.idempotency_key = None;
+        let fork = |_| {
+            // For each: their names must differ.
+            let mut request = request.clone();
+            change(&mut request);
+            self.create(owner, request, quota)
+        };
+        Ok(join_all((0..count).map(fork)).await)
+    }
+
+    /// The memory of a snapshot.
+    pub(super) fn memory_of(&self, owner: &str, id: &str) -> Result<SavedMemory, LifeError> {
+        let snapshot = self.get_snapshot(owner, id)?;
+        let driver = snapshot.memory.map(|memory| memory.driver);
+        let driver = driver.ok_or_else(|| LifeError::Invalid(format!("snapshot '{id}' has no memory")))?;
+        Ok(SavedMemory { driver, folder: self.memory_folder(&snapshot.id) })
+    }
+
+    fn memory_folder(&self, id: &str) -> PathBuf {
+        self.0.engine.places().data.join(MEMORY).join(id)
+    }
+
+    /// Removes memories that no snapshot has: a server was killed while one was being made or forgotten.
+    pub(super) fn sweep_memories(&self) -> Result<(), LifeError> {
+        let Ok(folders) = std::fs::read_dir(self.0.engine.places().data.join(MEMORY)) else { return Ok(()) };
+        for folder in folders.flatten() {
+            let known = folder.file_name().to_str().map(|id| self.0.snapshots.get(id)).transpose()?.flatten();
+            if known.is_none_or(|snapshot| snapshot.memory.is_none()) {
+                let _ = std::fs::remove_dir_all(folder.path());
+            }
+        }
+        Ok(())
     }
 
     /// Saves its files as an image of that name, with a changed configuration.
@@ -145,6 +265,9 @@ impl Sandboxes {
         let snapshot = self.get_snapshot(owner, id)?;
         self.0.snapshots.remove(&snapshot.id)?;
         self.drop_image(&snapshot.image());
+        if snapshot.memory.is_some() {
+            let _ = std::fs::remove_dir_all(self.memory_folder(&snapshot.id));
+        }
         Ok(())
     }
 

@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 use sloplet_store::Document;
 
+use super::record::NewSandbox;
+
 /// A saved sandbox: an image that new ones start from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Letters and digits; also the name of its image.
     pub id: String,
@@ -27,6 +29,20 @@ pub struct Snapshot {
     /// Anything to remember.
     #[serde(default)]
     pub metadata: std::collections::BTreeMap<String, String>,
+    /// Its processes with their memory, if they were saved, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
+}
+
+/// The saved memory of a sandbox; a folder of the snapshot's id holds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// The wall that it goes on behind.
+    pub driver: String,
+    /// What it takes on the host's disk.
+    pub bytes: u64,
+    /// What the sandbox was asked to be: what goes on from here must be the same.
+    pub request: NewSandbox,
 }
 
 impl Snapshot {

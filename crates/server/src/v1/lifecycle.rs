@@ -68,6 +68,8 @@ pub struct NewSnapshot {
     name: Option<String>,
     /// Anything to remember.
     metadata: BTreeMap<String, String>,
+    /// Save its processes with their memory, too: forks of the snapshot go on where the sandbox was. Not every driver can.
+    memory: bool,
 }
 
 /// Save a sandbox's files as an image that others can start from.
@@ -84,7 +86,12 @@ pub async fn snapshot(
     }
     check_metadata(&body.metadata)?;
     let record = find(&app, &access, &id)?;
-    let made = app.sandboxes().snapshot(&access.owner, &record.id, body.name.as_deref(), body.metadata).await?;
+    let made = match body.memory {
+        true => {
+            app.sandboxes().snapshot_with_memory(&access.owner, &record.id, body.name.as_deref(), body.metadata).await?
+        }
+        false => app.sandboxes().snapshot(&access.owner, &record.id, body.name.as_deref(), body.metadata).await?,
+    };
     Ok((StatusCode::CREATED, Json(made.into())))
 }
 
@@ -124,34 +131,63 @@ pub async fn fork(
     Segments(id): Segments<String>,
     OptionalPayload(body): OptionalPayload<Fork>,
 ) -> Result<(StatusCode, Json<Forked>), ApiError> {
-    let count = match body.count.unwrap_or(1) {
-        count @ 1..=FORKS => count,
-        _ => return Err(ApiError::bad_request(format!("count must be 1 to {FORKS}"))),
-    };
-    if let Some(name) = &body.name {
-        check_name(name)?;
-        check_name(&format!("{name}-{count}"))?;
-    }
-    let timeout = if body.timeout.is_some() { Some(life(body.timeout)?) } else { None };
+    let (count, change) = body.changes()?;
     let record = find(&app, &access, &id)?;
-    let number = AtomicUsize::new(0);
-    let change = |request: &mut NewSandbox| {
-        let number = number.fetch_add(1, Ordering::Relaxed) + 1;
-        request.idempotency_key = None;
-        request.name =
-            body.name.as_ref().map(|name| if count == 1 { name.clone() } else { format!("{name}-{number}") });
-        if let Some(metadata) = &body.metadata {
-            request.metadata = metadata.clone();
-        }
-        if let Some(timeout) = timeout {
-            request.timeout = timeout;
-        }
-    };
     let made = app.sandboxes().fork(&access.owner, &record.id, count, &access.quota, &change).await?;
+    forked(made, &access)
+}
+
+/// Make sandboxes that go on from a snapshot with memory: same processes, same files.
+#[utoipa::path(post, path = "/snapshots/{id}/fork", tag = "snapshots", request_body = Option<Fork>,
+    params(("id" = String, Path, description = "Its id or name")), responses((status = 201, body = Forked)))]
+pub async fn fork_snapshot(
+    AppState(app): AppState<App>,
+    access: Access,
+    Segments(id): Segments<String>,
+    OptionalPayload(body): OptionalPayload<Fork>,
+) -> Result<(StatusCode, Json<Forked>), ApiError> {
+    let (count, change) = body.changes()?;
+    let made = app.sandboxes().fork_snapshot(&access.owner, &id, count, &access.quota, &change).await?;
+    forked(made, &access)
+}
+
+impl Fork {
+    /// How many, and how each request for one is changed.
+    fn changes(self) -> Result<(usize, impl Fn(&mut NewSandbox) + Send + Sync), ApiError> {
+        let count = match self.count.unwrap_or(1) {
+            count @ 1..=FORKS => count,
+            _ => return Err(ApiError::bad_request(format!("count must be 1 to {FORKS}"))),
+        };
+        if let Some(name) = &self.name {
+            check_name(name)?;
+            check_name(&format!("{name}-{count}"))?;
+        }
+        let timeout = if self.timeout.is_some() { Some(life(self.timeout)?) } else { None };
+        let number = AtomicUsize::new(0);
+        let change = move |request: &mut NewSandbox| {
+            let number = number.fetch_add(1, Ordering::Relaxed) + 1;
+            request.idempotency_key = None;
+            request.name =
+                self.name.as_ref().map(|name| if count == 1 { name.clone() } else { format!("{name}-{number}") });
+            if let Some(metadata) = &self.metadata {
+                request.metadata = metadata.clone();
+            }
+            if let Some(timeout) = timeout {
+                request.timeout = timeout;
+            }
+        };
+        Ok((count, change))
+    }
+}
+
+fn forked(
+    made: Vec<Result<sloplet_engine::life::Record, sloplet_engine::life::LifeError>>,
+    access: &Access,
+) -> Result<(StatusCode, Json<Forked>), ApiError> {
     let (mut sandboxes, mut errors) = (Vec::new(), Vec::new());
     for one in made {
         match one {
-            Ok(record) => sandboxes.push(Sandbox::of(record, &access)),
+            Ok(record) => sandboxes.push(Sandbox::of(record, access)),
             Err(error) => errors.push(ApiError::from(error)),
         }
     }
@@ -273,8 +309,7 @@ pub async fn capabilities(
     access: Access,
     Segments(id): Segments<String>,
 ) -> Result<Json<Report>, ApiError> {
-    let isolation = find(&app, &access, &id)?.request.spec.isolation;
-    let report = app.sandboxes().engine().reports().into_iter().find(|report| report.isolation == isolation);
-    let unknown = || ApiError::not_found(format!("this server has no driver for isolation '{isolation}'"));
-    Ok(Json(report.ok_or_else(unknown)?.into()))
+    let spec = find(&app, &access, &id)?.request.spec;
+    let report = app.sandboxes().engine().report(&spec);
+    Ok(Json(report.map_err(|error| ApiError::not_found(error.to_string()))?.into()))
 }

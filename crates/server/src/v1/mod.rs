@@ -62,6 +62,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(lifecycle::resume))
         .routes(routes!(lifecycle::snapshot))
         .routes(routes!(lifecycle::fork))
+        .routes(routes!(lifecycle::fork_snapshot))
         .routes(routes!(lifecycle::usage))
         .routes(routes!(metrics::metrics))
         .routes(routes!(lifecycle::capabilities))

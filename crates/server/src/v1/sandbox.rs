@@ -32,6 +32,9 @@ pub struct CreateSandbox {
     /// How strong the wall is.
     #[schema(value_type = Option<IsolationLevel>)]
     pub isolation: Option<Isolation>,
+    /// Which wall, by its driver's name, where several are as strong.
+    #[schema(pattern = "^[a-z][a-z0-9:-]{0,31}$")]
+    pub driver: Option<String>,
     /// Memory of all processes together.
     #[schema(example = "512MiB", pattern = "^[0-9]{1,6}[KMGT]iB$")]
     pub memory: Option<String>,
@@ -215,6 +218,7 @@ impl CreateSandbox {
         let spec = Spec {
             image: self.image.clone().unwrap_or(usual.image),
             isolation: self.isolation.unwrap_or_default(),
+            driver: self.driver,
             limits,
             mounts: self.mounts,
             data: self.data,
@@ -319,6 +323,9 @@ pub struct Sandbox {
     /// How strong the wall is.
     #[schema(value_type = IsolationLevel)]
     pub isolation: Isolation,
+    /// Which wall, if it was chosen by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// Memory of all processes together.
     pub memory: String,
     /// Processors.
@@ -385,6 +392,7 @@ impl Sandbox {
             state,
             image: request.template.unwrap_or(spec.image),
             isolation: spec.isolation,
+            driver: spec.driver,
             memory: spec.limits.memory.to_string(),
             cpus: spec.limits.cpus.into(),
             pids: spec.limits.pids,

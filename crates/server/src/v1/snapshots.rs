@@ -35,6 +35,12 @@ pub struct Snapshot {
     pub frozen_us: u64,
     /// Anything to remember.
     pub metadata: BTreeMap<String, String>,
+    /// Bytes of its memory on the server's disk, if that was saved, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The only driver behind which that memory goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
 }
 
 impl From<sloplet_engine::life::Snapshot> for Snapshot {
@@ -49,6 +55,8 @@ impl From<sloplet_engine::life::Snapshot> for Snapshot {
             files: snapshot.files,
             frozen_us: snapshot.frozen_us,
             metadata: snapshot.metadata,
+            memory_bytes: snapshot.memory.as_ref().map(|memory| memory.bytes),
+            driver: snapshot.memory.map(|memory| memory.driver),
         }
     }
 }

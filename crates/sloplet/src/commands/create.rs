@@ -32,6 +32,7 @@ fn request(options: Create) -> anyhow::Result<Value> {
     let reach = &options.machine.reach;
     let (network, budget) = (config::network(&file, reach), config::budget(&file, reach));
     let secrets = config::secrets(&file, reach)?;
+    let driver = config::driver(&file, &options.machine);
     let kept = file.volumes.iter().map(|(name, path)| {
         let path = path.as_str().with_context(|| format!("[volumes] {name}: write {name} = \"/path\""))?;
         volume(&format!("{name}:{path}"))
@@ -51,6 +52,7 @@ fn request(options: Create) -> anyhow::Result<Value> {
     };
     set("image", options.image.or(base.image).map(Into::into));
     set("isolation", options.machine.isolation.or(base.isolation).map(|level| level.name().into()));
+    set("driver", driver.map(Into::into));
     set("name", options.name.map(Into::into));
     set("memory", options.machine.memory.or(base.memory).map(|size| size.to_string().into()));
     set("cpus", options.machine.cpus.or(base.cpus).map(|cpus| f64::from(cpus).into()));

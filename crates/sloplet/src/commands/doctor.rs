@@ -25,7 +25,7 @@ pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
 
 /// Whether a sandbox really starts: no look at the host's settings tells as much.
 async fn trial(engine: &Engine, report: &DriverReport) -> Option<String> {
-    let spec = Spec { isolation: report.isolation, best_effort: true, ..Spec::default() };
+    let spec = Spec { driver: Some(report.driver.clone()), best_effort: true, ..Spec::default() };
     let attempt = async {
         let sandbox = engine.create(spec, &Patron::plain("doctor")).await?;
         let output = sandbox.exec(Command::new(["true"])).await?.output(1 << 20).await?;

@@ -5,9 +5,17 @@ use serde_json::json;
 use crate::api::{Server, encode};
 use crate::terminal;
 
+/// What they start from.
+pub enum Source {
+    /// A sandbox's files as they are now.
+    Sandbox(String),
+    /// A snapshot with memory.
+    Snapshot(String),
+}
+
 pub async fn run(
     server: &Server,
-    name: &str,
+    source: Source,
     count: u16,
     new_name: Option<String>,
     as_json: bool,
@@ -16,7 +24,11 @@ pub async fn run(
     if let Some(new_name) = new_name {
         body["name"] = new_name.into();
     }
-    let made = server.post(&format!("/sandboxes/{}/fork", encode(name)), &body).await?;
+    let path = match source {
+        Source::Sandbox(name) => format!("/sandboxes/{}/fork", encode(&name)),
+        Source::Snapshot(name) => format!("/snapshots/{}/fork", encode(&name)),
+    };
+    let made = server.post(&path, &body).await?;
     if as_json {
         say!("{}", serde_json::to_string_pretty(&made)?);
     } else {

@@ -2,6 +2,7 @@
 
 mod approve;
 mod audit;
+pub mod compare;
 mod completion;
 mod cost;
 mod cp;
@@ -46,6 +47,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Verify(options) => verify::run(data, *options),
         Command::Init { yes, force } => init::run(yes, force),
         Command::Doctor { json } => doctor::run(data, json),
+        Command::Compare { rounds, svg, json } => compare::run(data, rounds.into(), json, svg.as_deref()),
         Command::Image(command) => image::run(data, command),
         Command::Mask(options) => mask::run(*options),
         Command::Gc { json } => gc::run(data, json),
@@ -80,7 +82,13 @@ async fn with_server(server: Server, command: Command) -> anyhow::Result<u8> {
         Command::Stop { names } => pause::run(&server, "stop", &names).await,
         Command::Resume { names } => pause::run(&server, "resume", &names).await,
         Command::Snapshot(options) => snapshot::run(&server, options).await,
-        Command::Fork { name, count, new_name, json } => fork::run(&server, &name, count, new_name, json).await,
+        Command::Fork { name, from, count, new_name, json } => {
+            let source = match (from, name) {
+                (Some(snapshot), _) => fork::Source::Snapshot(snapshot),
+                (None, name) => fork::Source::Sandbox(name.unwrap_or_default()),
+            };
+            fork::run(&server, source, count, new_name, json).await
+        }
         Command::Rm { names, all } => rm::run(&server, &names, all).await,
         Command::Net(options) => net::run(&server, options).await,
         Command::Approve(options) => approve::run(&server, options).await,

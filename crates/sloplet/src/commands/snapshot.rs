@@ -11,7 +11,10 @@ pub async fn run(server: &Server, options: Snapshot) -> anyhow::Result<u8> {
     match options.command {
         None => {
             let name = options.name.context("name a sandbox")?;
-            let body = options.new_name.map_or_else(|| json!({}), |name| json!({"name": name}));
+            let mut body = options.new_name.map_or_else(|| json!({}), |name| json!({"name": name}));
+            if options.memory {
+                body["memory"] = true.into();
+            }
             let made = server.post(&format!("/sandboxes/{}/snapshot", encode(&name)), &body).await?;
             if options.json {
                 say!("{}", serde_json::to_string_pretty(&made)?);

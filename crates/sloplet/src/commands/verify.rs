@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use sloplet_engine::Engine;
-use sloplet_policy::{Isolation, Spec, weakness};
+use sloplet_policy::{DriverReport, Isolation, Spec, weakness};
 use sloplet_verify::record::{self, Records};
 use sloplet_verify::{Report, Verdict, Verification, html, junit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,13 +23,13 @@ pub fn run(data: Option<PathBuf>, options: Verify) -> anyhow::Result<u8> {
     let mut spec = config::spec(&file, &options.machine, rest)?;
     spec.weaken = options.weaken.as_deref().map(weakness::for_test).transpose()?;
     let engine = setup::engine(data, None)?.protecting(file.protect);
-    let levels = levels(&engine, options.driver.as_deref(), spec.isolation)?;
+    let walls = walls(&engine, &spec)?;
     let runtime = setup::runtime()?;
     // Given up, it takes its canaries along.
     let reports = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            reports = all(&engine, &options, &spec, &levels) => reports,
+            reports = all(&engine, &options, &spec, &walls) => reports,
             _ = tokio::signal::ctrl_c() => bail!("interrupted"),
             _ = terminate.recv() => bail!("interrupted"),
         }
@@ -50,13 +50,14 @@ pub fn run(data: Option<PathBuf>, options: Verify) -> anyhow::Result<u8> {
     Ok(if reports.iter().all(Report::passed) { 0 } else { BREACH })
 }
 
-async fn all(engine: &Engine, options: &Verify, spec: &Spec, levels: &[Isolation]) -> anyhow::Result<Vec<Report>> {
+async fn all(engine: &Engine, options: &Verify, spec: &Spec, walls: &[String]) -> anyhow::Result<Vec<Report>> {
     let records = Records::of(&engine.places().data);
     let program = Path::new(setup::PROGRAM);
     let mut reports = Vec::new();
-    for level in levels {
-        let spec = Spec { isolation: *level, ..spec.clone() };
-        let digest = record::digest(&spec, engine.radius(), setup::driver_of(*level), program);
+    for wall in walls {
+        let mut spec = Spec { driver: Some(wall.clone()), ..spec.clone() };
+        spec.isolation = engine.report(&spec)?.isolation;
+        let digest = record::digest(&spec, engine.radius(), wall, program);
         if options.changed
             && options.probe.is_empty()
             && let record::Standing::Good(report) = records.standing(&digest, options.max_age.0)
@@ -67,7 +68,7 @@ async fn all(engine: &Engine, options: &Verify, spec: &Spec, levels: &[Isolation
         }
         let line = ProgressLine::new();
         let progress = |probe: &str, place: usize, count: usize| {
-            line.show(|| Some(format!("{} {place}/{count} {probe}", setup::driver_of(*level))));
+            line.show(|| Some(format!("{wall} {place}/{count} {probe}")));
         };
         let (program, only) = (program.to_owned(), options.probe.clone());
         let sign = |report: &Report| signed(engine, report);
@@ -101,16 +102,25 @@ fn signed(engine: &Engine, report: &Report) -> std::io::Result<()> {
     written.and_then(|()| ledger.flush()).map_err(std::io::Error::other)
 }
 
-/// Which walls.
-fn levels(engine: &Engine, driver: Option<&str>, usual: Isolation) -> anyhow::Result<Vec<Isolation>> {
-    let walls: Vec<(&str, Isolation)> = engine.walls().collect();
-    match driver {
-        None => Ok(vec![usual]),
-        Some("all") => Ok(walls.into_iter().map(|(_, level)| level).collect()),
-        Some(name) => match walls.iter().find(|(known, level)| *known == name || level.name() == name) {
-            Some((_, level)) => Ok(vec![*level]),
+/// Which walls, by name. Of all, those that work here.
+fn walls(engine: &Engine, spec: &Spec) -> anyhow::Result<Vec<String>> {
+    let known: Vec<(&str, Isolation)> = engine.walls().collect();
+    match spec.driver.as_deref() {
+        None => Ok(vec![engine.driver_name(spec)?.to_owned()]),
+        Some("all") => {
+            let works = |report: &DriverReport| match &report.unavailable {
+                Some(reason) => {
+                    complain!("sloplet: {} does not work here: {}", report.driver, terminal::harmless(reason));
+                    false
+                }
+                None => true,
+            };
+            Ok(engine.reports().into_iter().filter(works).map(|report| report.driver).collect())
+        }
+        Some(name) => match known.iter().find(|(known, level)| *known == name || level.name() == name) {
+            Some((known, _)) => Ok(vec![(*known).to_owned()]),
             None => {
-                let names: Vec<&str> = walls.iter().map(|(known, _)| *known).collect();
+                let names: Vec<&str> = known.iter().map(|(known, _)| *known).collect();
                 bail!("there is no driver '{name}': choose of all, {}", names.join(", "))
             }
         },

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use minicbor::bytes::ByteVec;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
@@ -35,6 +36,8 @@ pub struct Materials {
     pub system: Vec<OwnedFd>,
     /// Host folders of the user.
     pub mounts: Vec<OwnedFd>,
+    /// The programs of a runtime and of the agent behind it.
+    pub runtime: Vec<OwnedFd>,
 }
 
 /// Where the spawner prepared its templates.
@@ -69,12 +72,14 @@ impl Materials {
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = if whole.lacks("devices") { Path::new("/dev") } else { templates.devices };
         let devices = devices::open_copy(devices, privilege)?;
-        Ok(Self { devices, masks: procfs::open_copy(templates.masks)?, disk, layers, system, mounts })
+        let programs = plan.runtime.iter().flat_map(|runtime| [&runtime.program, &runtime.agent]);
+        let runtime = programs.map(|path| open_system(host_path(path), whole)).collect::<Result<_, _>>()?;
+        Ok(Self { devices, masks: procfs::open_copy(templates.masks)?, disk, layers, system, mounts, runtime })
     }
 
     /// To be passed to the child.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let many = [&self.layers, &self.system, &self.mounts].into_iter().flatten().map(AsFd::as_fd);
+        let many = [&self.layers, &self.system, &self.mounts, &self.runtime].into_iter().flatten().map(AsFd::as_fd);
         [self.devices.as_fd(), self.masks.as_fd()]
             .into_iter()
             .chain(self.disk.as_ref().map(AsFd::as_fd))
@@ -92,7 +97,9 @@ impl Materials {
         let disk = plan.disk_on_file.then(&mut next).transpose()?;
         let mut take = |count: usize| (0..count).map(|_| next()).collect::<Result<Vec<_>, _>>();
         let (layers, system) = (take(plan.layers.len())?, take(plan.system.len())?);
-        Ok(Self { devices, masks, disk, layers, system, mounts: take(plan.mounts.len())? })
+        let mounts = take(plan.mounts.len())?;
+        let runtime = take(if plan.runtime.is_some() { 2 } else { 0 })?;
+        Ok(Self { devices, masks, disk, layers, system, mounts, runtime })
     }
 }
 
@@ -205,9 +212,17 @@ fn mount_disk(image: &OwnedFd, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd,
 
 /// Attaches system folders and mounts at their places in the new root.
 pub fn attach_all(root: &OwnedFd, plan: &Container, system: Vec<OwnedFd>, mounts: Vec<OwnedFd>) -> Result<(), Problem> {
-    let system = plan.system.iter().zip(system);
-    let mounts = plan.mounts.iter().map(|mount| &mount.to).zip(mounts);
-    for (target, tree) in system.chain(mounts) {
+    attach_system(root, plan, system)?;
+    attach_each(root, plan.mounts.iter().map(|mount| &mount.to).zip(mounts))
+}
+
+/// Attaches system folders only.
+pub fn attach_system(root: &OwnedFd, plan: &Container, system: Vec<OwnedFd>) -> Result<(), Problem> {
+    attach_each(root, plan.system.iter().zip(system))
+}
+
+fn attach_each<'a>(root: &OwnedFd, trees: impl Iterator<Item = (&'a ByteVec, OwnedFd)>) -> Result<(), Problem> {
+    for (target, tree) in trees {
         let name = String::from_utf8_lossy(target);
         let is_dir = FileType::from_raw_mode(fstat(&tree).during("look at a mount")?.st_mode) == FileType::Directory;
         attach(tree, make_place(root.as_fd(), &name, is_dir)?.as_fd(), &name)?;

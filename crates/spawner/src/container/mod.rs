@@ -38,10 +38,7 @@ pub fn enclose(
     hand_out: Option<HandOut<'_>>,
 ) -> Result<(), Problem> {
     if switch_users {
-        // Until now this process has the spawner's ids, which do not exist in its user namespace.
-        set_thread_groups(&[]).during("drop groups")?;
-        set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).during("become group 0 inside")?;
-        set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).during("become user 0 inside")?;
+        become_root_inside()?;
     }
     umask(Mode::empty());
     root::enter_stage(plan, materials.disk)?;
@@ -64,6 +61,13 @@ pub fn enclose(
     }
     umask(Mode::WGRP | Mode::WOTH);
     limit_resources(&whole.bounds, whole)
+}
+
+/// Until now this process has the spawner's ids, which do not exist in its user namespace.
+pub fn become_root_inside() -> Result<(), Problem> {
+    set_thread_groups(&[]).during("drop groups")?;
+    set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).during("become group 0 inside")?;
+    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).during("become user 0 inside")
 }
 
 /// Bounds that cgroups do not know.

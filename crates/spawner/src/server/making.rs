@@ -153,8 +153,13 @@ impl Server {
         };
         let path = |bytes: &minicbor::bytes::ByteVec| PathBuf::from(OsStr::from_bytes(bytes));
         let layers = paths.iter().map(|layer| self.layers.hold(&path(layer))).collect::<Result<_, _>>()?;
-        let (dir, name) = (self.owner.dir(), door::of_agent(id));
-        let listener = door::open_door(&dir, &name, SocketType::STREAM).during("make the agent's socket")?;
+        let has_runtime = matches!(&plan.wall, Wall::Container(container) if container.runtime.is_some());
+        let (name, kind) = match has_runtime {
+            true => (door::of_keeper(id), SocketType::SEQPACKET),
+            false => (door::of_agent(id), SocketType::STREAM),
+        };
+        let dir = self.owner.dir();
+        let listener = door::open_door(&dir, &name, kind).during("make the agent's socket")?;
         Ok((layers, Some(listener), Some(Door(dir.join(name)))))
     }
 
@@ -171,6 +176,9 @@ impl Server {
         let stream = fds.next().ok_or_else(|| std::io::Error::other("no stream was passed")).during("start")?;
         let disk =
             matches!(&plan.wall, Wall::Container(container) if container.disk_on_file).then(|| fds.next()).flatten();
+        let restores = |container: &crate::plan::Container| container.runtime.as_ref().is_some_and(|it| it.restore);
+        let memory =
+            matches!(&plan.wall, Wall::Container(container) if restores(container)).then(|| fds.next()).flatten();
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .during("make a socket pair")?;
         let namespaces = match &plan.wall {
@@ -182,7 +190,10 @@ impl Server {
             let host = File::open(format!("/proc/{parent}/ns/net")).during("find the host's network")?;
             self.thread.enter(host.as_fd()).during("enter the host's network")?;
         }
-        let bare = self.stage.bare().filter(|_| matches!(plan.wall, Wall::Container(_)));
+        let bare = self
+            .stage
+            .bare()
+            .filter(|_| matches!(&plan.wall, Wall::Container(container) if container.runtime.is_none()));
         let side = match bare {
             Some(bare) => bare.fork(&self.thread, namespaces, group.fork_into())?,
             None => self.thread.fork(namespaces, group.fork_into()).during(FORK)?,
@@ -201,7 +212,7 @@ impl Server {
                     pids_by_cgroup,
                     bare: bare.is_some(),
                 };
-                child.become_agent(theirs, stream, listener)
+                child.become_agent(theirs, stream, listener, memory)
             }
             Side::Parent { pid, pidfd } => {
                 drop(theirs);

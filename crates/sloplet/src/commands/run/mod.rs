@@ -74,7 +74,7 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
 fn check_verified(places: &Places, spec: &Spec, radius: &Radius) -> anyhow::Result<()> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let radius = radius.clone().at_home(home.as_deref());
-    let digest = record::digest(spec, &radius, setup::driver_of(spec.isolation), Path::new(setup::PROGRAM));
+    let digest = record::digest(spec, &radius, setup::driver_of(spec), Path::new(setup::PROGRAM));
     match Records::of(&places.data).standing(&digest, MAX_AGE).objection() {
         Some(objection) => bail!("--verified: {objection}: run 'sloplet verify' with the same options first"),
         None => Ok(()),

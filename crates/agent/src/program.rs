@@ -1,0 +1,137 @@
+//! The agent as a program, for walls that start a file: a kernel in user space, a virtual machine, a container engine.
+//!
+//! ```text
+//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter]
+//! __agent relay PATH
+//! ```
+//! - `--fd` is a connected stream socket, inherited; `--device` a character device such as a virtio port, used again for
+//!   each host that opens its other end; `--listen` a socket, in a folder that only the agent's user may enter.
+//! - `--user` says whom commands are by default, where the agent is root and can become anybody; `--fixed` is for an agent
+//!   that is, and stays, one user.
+//! - `--filter` keeps commands from setting set-ID bits, where they can write to folders of the host.
+//! - `relay` joins its standard input and output to an agent that listens, for hosts that have no other way to reach it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use sloplet_sys::clone::SingleThreaded;
+use sloplet_sys::filter::SockFilter;
+
+use crate::{Config, Identity, door, serve};
+
+/// The hidden subcommand of a binary that is also an agent.
+pub const SUBCOMMAND: &str = "__agent";
+
+/// Runs the program; `filter` makes the filter for commands. The process must have one thread.
+pub fn main(words: &[String], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Result<()> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["relay", path] => relay(&UnixStream::connect(path)?),
+        ["serve", options @ ..] => serve(config(options, filter)?),
+        _ => Err(io::Error::other("what to do is missing: serve or relay")),
+    }
+}
+
+fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Result<Config> {
+    let thread = SingleThreaded::prove()?;
+    let mut config = Config {
+        stream: None,
+        device: None,
+        listener: None,
+        door: None,
+        identity: Identity::Switch { default_user: "root".into() },
+        root: PathBuf::from("/"),
+        oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),
+        command_filter: None,
+    };
+    let (mut filter, mut options) = (Some(filter), options.iter());
+    while let Some(option) = options.next() {
+        if *option == "--filter" {
+            config.command_filter = filter.take().map(|make| make());
+            continue;
+        }
+        let value = options.next().ok_or_else(|| io::Error::other(format!("{option} needs a value")))?;
+        match *option {
+            "--listen" => {
+                config.listener = Some(door::listen(Path::new(value))?);
+                config.door = Some(value.into());
+            }
+            "--device" => config.device = Some(value.into()),
+            "--fd" => {
+                let number = value.parse().map_err(|_| io::Error::other(format!("--fd {value}: not a number")))?;
+                config.stream = Some(thread.inherited(number)?);
+            }
+            "--user" => config.identity = Identity::Switch { default_user: (*value).to_owned() },
+            "--fixed" => {
+                let (name, home) = value.split_once(':').unwrap_or((value, "/"));
+                let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+                config.identity = Identity::Fixed { uid, gid, name: name.to_owned(), home: home.into() };
+            }
+            "--root" => config.root = value.into(),
+            _ => return Err(io::Error::other(format!("{option} is not known"))),
+        }
+    }
+    if config.stream.is_none() && config.device.is_none() && config.listener.is_none() {
+        return Err(io::Error::other("a stream is missing: --listen, --device or --fd"));
+    }
+    // Nobody inside may look into the agent, where that is up to it.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Whoever started it must not wait for the end of these.
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    thread.replace_standard_fds(null.as_fd())?;
+    Ok(config)
+}
+
+/// Copies in both directions until both have ended.
+fn relay(socket: &UnixStream) -> io::Result<()> {
+    let (input, output) = (io::stdin(), io::stdout());
+    let (input, output) = (input.as_fd(), output.as_fd());
+    let mut buffer = vec![0; 256 * 1024];
+    let (mut up, mut down) = (true, true);
+    while down {
+        // A closed input would be ready for ever.
+        let mut waiting = vec![PollFd::new(socket, PollFlags::IN)];
+        if up {
+            waiting.push(PollFd::from_borrowed_fd(input, PollFlags::IN));
+        }
+        match poll(&mut waiting, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<bool> = waiting.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready.get(1) == Some(&true) && !copy(input, socket.as_fd(), &mut buffer)? {
+            up = false;
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
+        if ready.first() == Some(&true) && !copy(socket.as_fd(), output, &mut buffer)? {
+            down = false;
+        }
+    }
+    Ok(())
+}
+
+/// Copies what one read brings; `false` at the end.
+fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<bool> {
+    let length = match rustix::io::read(from, &mut *buffer) {
+        Ok(0) | Err(Errno::CONNRESET) => return Ok(false),
+        Ok(length) => length,
+        Err(Errno::INTR | Errno::AGAIN) => return Ok(true),
+        Err(error) => return Err(error.into()),
+    };
+    let mut rest = &buffer[..length];
+    while !rest.is_empty() {
+        match rustix::io::write(to, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}

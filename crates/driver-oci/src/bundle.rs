@@ -1,0 +1,128 @@
+//! From a spec to a bundle's `config.json`.
+
+use serde_json::{Value, json};
+use sloplet_agent::program::SUBCOMMAND;
+use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user};
+use sloplet_engine::Wanted;
+use sloplet_spawner::runtime::house::places;
+
+use crate::flavour::Flavour;
+
+/// Where the agent has its program and its door, inside: in a folder that only root inside may enter, in no snapshot.
+const KIT: &str = "/dev/.sloplet";
+
+/// What root inside keeps; the same as in a container.
+const CAPABILITIES: [&str; 11] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETPCAP",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SYS_CHROOT",
+    "CAP_SETFCAP",
+];
+
+/// The configuration. The agent speaks on its standard input, or, if it is to last, listens.
+pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
+    let Wanted { spec, image, egress, .. } = wanted;
+    let mut agent = vec![format!("{KIT}/agent"), SUBCOMMAND.to_owned(), "serve".to_owned()];
+    match lasting {
+        true => agent.extend(["--listen".to_owned(), format!("{KIT}/door/agent")]),
+        false => agent.extend(["--fd".to_owned(), "0".to_owned()]),
+    }
+    agent.extend(["--user".to_owned(), default_user(spec, image)]);
+    if spec.mounts.iter().any(|mount| mount.writable) {
+        agent.push("--filter".to_owned());
+    }
+    let limit = |kind: &str, value: u64| json!({"type": kind, "hard": value, "soft": value});
+    let mut namespaces = vec!["pid", "ipc", "uts", "mount"];
+    if flavour.has_kernel() && !egress {
+        namespaces.push("network");
+    }
+    let namespaces: Vec<Value> = namespaces.into_iter().map(|kind| json!({"type": kind})).collect();
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": false,
+            "user": {"uid": 0, "gid": 0},
+            "args": agent,
+            "env": [],
+            "cwd": "/",
+            "noNewPrivileges": false,
+            "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
+            "rlimits": [
+                // The agent is another user's, and counts, too.
+                limit("RLIMIT_NPROC", u64::from(spec.limits.pids.saturating_sub(1).max(1))),
+                limit("RLIMIT_NOFILE", open_files()),
+                limit("RLIMIT_CORE", 0),
+            ],
+        },
+        "root": {"path": places::ROOT, "readonly": false},
+        "hostname": spec.hostname,
+        "mounts": mounts(wanted, lasting),
+        "linux": {"namespaces": namespaces},
+    })
+}
+
+fn mounts(wanted: &Wanted<'_>, lasting: bool) -> Vec<Value> {
+    let shm = format!("size={}", wanted.spec.limits.memory.0 / 2);
+    let mut mounts = vec![
+        json!({"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}),
+        json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=1m"]}),
+        json!({"destination": "/dev/pts", "type": "devpts", "source": "devpts",
+               "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]}),
+        json!({"destination": "/dev/shm", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777", shm]}),
+        bind(KIT, places::KIT, false),
+        bind("/tmp", places::TEMPORARY, true),
+    ];
+    if lasting {
+        mounts.push(bind(&format!("{KIT}/door"), places::DOOR, true));
+    }
+    let shown = wanted.spec.mounts.iter().enumerate();
+    mounts.extend(shown.map(|(number, mount)| {
+        bind(&mount.to.display().to_string(), &format!("{}/{number}", places::MOUNTS), mount.writable)
+    }));
+    mounts
+}
+
+fn bind(to: &str, from: &str, writable: bool) -> Value {
+    let mode = if writable { "rw" } else { "ro" };
+    json!({"destination": to, "type": "bind", "source": from, "options": ["rbind", "nosuid", "nodev", mode]})
+}
+
+/// As many as this user may have, at most.
+fn open_files() -> u64 {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    hard.map_or(OPEN_FILES, |hard| hard.min(OPEN_FILES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sloplet_policy::{Bind, Spec};
+
+    #[test]
+    fn a_bundle_has_what_the_spec_says_and_no_more() {
+        let image: sloplet_image::Image = serde_json::from_value(json!({
+            "name": "x", "digest": "x", "layers": [], "binds": [], "config": {}, "size_bytes": 0, "created": 0,
+            "skipped_entries": 0,
+        }))
+        .unwrap();
+        let mount = Bind { from: "/data".into(), to: "/inside".into(), writable: false, volume: false };
+        let spec = Spec { mounts: vec![mount], hostname: "box".into(), ..Spec::default() };
+        let wanted = Wanted { id: "a", spec: &spec, image: &image, egress: false, files: &[], memory: None };
+        let config = config(Flavour::Runsc, &wanted, false);
+        let args: Vec<&str> = config["process"]["args"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
+        assert_eq!(args, ["/dev/.sloplet/agent", SUBCOMMAND, "serve", "--fd", "0", "--user", "1000:1000"]);
+        assert_eq!(config["hostname"], "box");
+        let all = config["mounts"].as_array().unwrap();
+        let shown = all.iter().find(|mount| mount["destination"] == "/inside").unwrap();
+        assert_eq!((&shown["source"], &shown["options"][3]), (&json!("/mounts/0"), &json!("ro")));
+        assert!(!all.iter().any(|mount| mount["source"] == "/door"), "{all:?}");
+        assert!(!config.to_string().contains("CAP_SYS_ADMIN"));
+    }
+}

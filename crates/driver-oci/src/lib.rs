@@ -1,0 +1,23 @@
+//! Walls out of runtimes that speak OCI's command line: gVisor (isolation `gvisor`).
+//!
+//! The runtime runs *inside* the walls of the namespaces driver, which this one builds on: the same cgroup, users, overlay root,
+//! bounded disk, way out, snapshots, deadlines and clean-up; and whoever breaks out of the runtime is still in a sandbox. What is
+//! made here is the bundle and the report.
+//!
+//! - [`driver`]: [`Oci`], the driver. [`bundle`]: from a spec to `config.json`. [`flavour`]: what differs between runtimes.
+//! - [`probe`]: what works on this host, remembered. [`report`]: what holds.
+//!
+//! # Limitations
+//! - An ordinary user needs subordinate ids.
+//! - With a way out, sockets inside are those of the host's kernel, in a network namespace without devices; gVisor's own network
+//!   stack has loopback only.
+//! - Memory cannot be saved while a sandbox has a way out: connections of the host's kernel cannot be saved.
+
+pub mod bundle;
+pub mod driver;
+pub mod flavour;
+pub mod probe;
+pub mod report;
+
+pub use driver::Oci;
+pub use flavour::Flavour;

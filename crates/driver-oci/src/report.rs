@@ -1,0 +1,38 @@
+//! What holds behind a runtime.
+
+use sloplet_policy::{Capability, DriverReport, Feature};
+
+use crate::flavour::Flavour;
+use crate::probe::Found;
+
+/// What the walls around it enforce, and what the runtime adds.
+pub fn report(flavour: Flavour, walls: DriverReport, found: Result<&Found, &String>) -> DriverReport {
+    let mut capabilities = walls.capabilities;
+    if let Ok(found) = found {
+        let more = match flavour {
+            Flavour::Runsc => gvisor(found),
+        };
+        for capability in more {
+            match capabilities.iter_mut().find(|known| known.feature == capability.feature) {
+                Some(known) => *known = capability,
+                None => capabilities.push(capability),
+            }
+        }
+    }
+    let (driver, isolation) = (flavour.name().to_owned(), flavour.isolation());
+    DriverReport { driver, isolation, unavailable: found.err().cloned(), capabilities }
+}
+
+fn gvisor(found: &Found) -> Vec<Capability> {
+    let kernel = format!("gVisor, {}, platform {}", found.version, found.platform);
+    let old = (!found.lists).then_some("a newer gVisor: with this one, 'ls' and 'stat' of coreutils 9 fail inside");
+    let pids = "by gVisor for each user inside; four times as many of the host's, by its cgroup, for all";
+    vec![
+        Capability { remedy: old.map(Into::into), ..Capability::enforced(Feature::OwnKernel, kernel) },
+        Capability::enforced(Feature::Pids, pids),
+        Capability::enforced(Feature::SyscallFilter, "the host's kernel sees only gVisor's own calls, filtered by it"),
+        Capability::enforced(Feature::SecondWall, "namespaces, users and a root of its own around gVisor"),
+        Capability::enforced(Feature::NoNetwork, "gVisor's network stack with loopback only"),
+        Capability::enforced(Feature::MemorySnapshot, "without a way out; connections to its agent are made anew"),
+    ]
+}

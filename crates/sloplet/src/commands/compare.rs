@@ -1,0 +1,221 @@
+//! `sloplet compare`: what each wall costs, measured here and now.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use sloplet_engine::{Command, Engine, Patron};
+use sloplet_policy::{Bind, DriverReport, Enforcement, Feature, Isolation, Spec};
+
+use crate::table::{print, size};
+use crate::{setup, terminal};
+
+/// The hidden subcommand that measures inside.
+pub const MEASURE: &str = "__measure";
+
+/// System calls for one figure.
+const CALLS: u32 = 20_000;
+
+/// Bytes written and read for another.
+const FILE_BYTES: usize = 32 << 20;
+
+/// Commands in each sandbox.
+const EXECS: usize = 10;
+
+/// One wall.
+#[derive(Debug, Serialize)]
+struct Row {
+    driver: String,
+    isolation: Isolation,
+    own_kernel: bool,
+    memory_snapshots: bool,
+    #[serde(flatten)]
+    figures: Option<Figures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unavailable: Option<String>,
+}
+
+/// Middle values.
+#[derive(Debug, Serialize)]
+struct Figures {
+    start_ms: f64,
+    exec_ms: f64,
+    memory_bytes: u64,
+    #[serde(flatten)]
+    inside: Inside,
+}
+
+/// What was measured inside.
+#[derive(Debug, Serialize, Deserialize)]
+struct Inside {
+    syscall_ns: f64,
+    write_mb_s: f64,
+    read_mb_s: f64,
+}
+
+pub fn run(data: Option<PathBuf>, rounds: usize, json: bool, svg: Option<&Path>) -> anyhow::Result<u8> {
+    let engine = setup::engine(data, None)?;
+    let runtime = setup::runtime()?;
+    let mut rows = Vec::new();
+    for report in engine.reports() {
+        let measured = match &report.unavailable {
+            Some(reason) => Err(reason.clone()),
+            None => runtime.block_on(measure(&engine, &report, rounds)).map_err(|error| format!("{error:#}")),
+        };
+        let holds = |feature| {
+            let found = report.capabilities.iter().find(|capability| capability.feature == feature);
+            found.is_some_and(|capability| capability.enforcement != Enforcement::Missing)
+        };
+        rows.push(Row {
+            own_kernel: holds(Feature::OwnKernel),
+            memory_snapshots: holds(Feature::MemorySnapshot),
+            unavailable: measured.as_ref().err().map(|reason| terminal::harmless(reason)),
+            figures: measured.ok(),
+            driver: report.driver,
+            isolation: report.isolation,
+        });
+    }
+    engine.shut_down();
+    if let Some(path) = svg {
+        std::fs::write(path, picture(&rows)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if json {
+        say!("{}", serde_json::to_string_pretty(&rows)?);
+        return Ok(0);
+    }
+    let header = ["DRIVER", "ISOLATION", "KERNEL", "START", "EXEC", "MEMORY", "SYSCALL", "WRITE", "READ"];
+    print(header, &rows.iter().map(cells).collect::<Vec<_>>());
+    for row in &rows {
+        if let Some(reason) = &row.unavailable {
+            say!("{}: {reason}", row.driver);
+        }
+    }
+    Ok(0)
+}
+
+fn cells(row: &Row) -> [String; 9] {
+    let kernel = if row.own_kernel { "own" } else { "host's" };
+    let mut cells = std::array::from_fn(|_| "-".to_owned());
+    (cells[0], cells[1], cells[2]) = (row.driver.clone(), row.isolation.to_string(), kernel.to_owned());
+    if let Some(Figures { start_ms, exec_ms, memory_bytes, inside }) = &row.figures {
+        cells[3] = format!("{start_ms:.1} ms");
+        cells[4] = format!("{exec_ms:.1} ms");
+        cells[5] = size(*memory_bytes);
+        cells[6] = format!("{:.2} µs", inside.syscall_ns / 1000.0);
+        cells[7] = format!("{:.0} MB/s", inside.write_mb_s);
+        cells[8] = format!("{:.0} MB/s", inside.read_mb_s);
+    }
+    cells
+}
+
+async fn measure(engine: &Engine, report: &DriverReport, rounds: usize) -> anyhow::Result<Figures> {
+    let program = std::fs::read_link(setup::PROGRAM).context("finding this program")?;
+    let inside = match report.isolation {
+        Isolation::Process => program.clone(),
+        _ => PathBuf::from("/sloplet-measure"),
+    };
+    let mount = Bind { from: program, to: inside.clone(), writable: false, volume: false };
+    let driver = Some(report.driver.clone());
+    let spec = Spec { driver, best_effort: true, mounts: vec![mount], ..Spec::default() };
+    let (mut starts, mut execs, mut memory, mut found) = (Vec::new(), Vec::new(), Vec::new(), None);
+    for _ in 0..rounds.max(1) {
+        let since = Instant::now();
+        let sandbox = engine.create(spec.clone(), &Patron::plain("compare")).await?;
+        starts.push(since.elapsed());
+        for _ in 0..EXECS {
+            let since = Instant::now();
+            let output = sandbox.exec(Command::new(["true"])).await?.output(1 << 20).await?;
+            anyhow::ensure!(output.exit.code == Some(0), "'true' failed inside");
+            execs.push(since.elapsed());
+        }
+        if let Ok(usage) = sandbox.machine().usage().await {
+            memory.push(usage.memory);
+        }
+        if found.is_none() {
+            let words = [inside.display().to_string(), MEASURE.to_owned()];
+            let output = sandbox.exec(Command::new(words)).await?.output(1 << 20).await?;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            found = Some(serde_json::from_slice(&output.stdout).with_context(|| format!("measuring inside: {said}"))?);
+        }
+        sandbox.destroy().await?;
+    }
+    memory.sort_unstable();
+    Ok(Figures {
+        start_ms: middle(&mut starts),
+        exec_ms: middle(&mut execs),
+        memory_bytes: memory.get(memory.len() / 2).copied().unwrap_or(0),
+        inside: found.context("nothing was measured inside")?,
+    })
+}
+
+fn middle(times: &mut [Duration]) -> f64 {
+    times.sort_unstable();
+    times.get(times.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+}
+
+/// Measures where it is started, and says so as JSON.
+pub fn inside() -> anyhow::Result<()> {
+    let since = Instant::now();
+    for _ in 0..CALLS {
+        std::hint::black_box(rustix::process::getppid());
+    }
+    let syscall_ns = since.elapsed().as_nanos() as f64 / f64::from(CALLS);
+    let folder = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let path = folder.join(format!("sloplet-measure-{}", std::process::id()));
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path).context("making a file")?;
+    std::fs::remove_file(&path).context("removing its name")?;
+    let mut block = vec![7; 1 << 20];
+    let rate = |since: Instant| FILE_BYTES as f64 / 1e6 / since.elapsed().as_secs_f64();
+    let since = Instant::now();
+    for _ in 0..FILE_BYTES / block.len() {
+        file.write_all(&block)?;
+    }
+    let write_mb_s = rate(since);
+    file.seek(SeekFrom::Start(0))?;
+    let since = Instant::now();
+    for _ in 0..FILE_BYTES / block.len() {
+        file.read_exact(&mut block)?;
+    }
+    say!("{}", serde_json::to_string(&Inside { syscall_ns, write_mb_s, read_mb_s: rate(since) })?);
+    Ok(())
+}
+
+/// A title, and the figure that it shows.
+type Chart = (&'static str, fn(&Figures) -> f64);
+
+/// Bars on a logarithmic scale: walls differ by orders of magnitude.
+fn picture(rows: &[Row]) -> String {
+    let measured: Vec<(&Row, &Figures)> = rows.iter().filter_map(|row| Some((row, row.figures.as_ref()?))).collect();
+    let charts: [Chart; 4] = [
+        ("start, ms", |it| it.start_ms),
+        ("exec, ms", |it| it.exec_ms),
+        ("memory, MiB", |it| it.memory_bytes as f64 / 1_048_576.0),
+        ("system call, µs", |it| it.inside.syscall_ns / 1000.0),
+    ];
+    let height = charts.len() * (34 + measured.len() * 22) + 16;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 640 {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"640\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    let mut y = 24;
+    for (title, value) in charts {
+        svg.push_str(&format!("<text x=\"12\" y=\"{y}\" font-weight=\"bold\">{title} (logarithmic)</text>\n"));
+        let log = |figure: f64| figure.max(0.001).log10() + 3.0;
+        let most = measured.iter().map(|(_, figures)| log(value(figures))).fold(0.1, f64::max);
+        for (row, figures) in &measured {
+            y += 22;
+            let (figure, width) = (value(figures), 380.0 * log(value(figures)) / most);
+            svg.push_str(&format!(
+                "<text x=\"12\" y=\"{}\">{}</text><rect x=\"130\" y=\"{}\" width=\"{width:.0}\" height=\"16\" fill=\"#4a7ab5\"/>\
+                 <text x=\"{:.0}\" y=\"{}\">{figure:.2}</text>\n",
+                y, row.driver, y - 13, 138.0 + width, y
+            ));
+        }
+        y += 34;
+    }
+    svg.push_str("</svg>\n");
+    svg
+}

@@ -1,0 +1,128 @@
+//! Sandboxes that stay: files, ports, pause, snapshots, forks, volumes, crashes; and nothing is left of them.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::Wall;
+use super::common::{Host, Server};
+
+/// Everything that a front end does with a sandbox.
+pub fn test(wall: Wall) {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let server = Server::start(&sloplet);
+    let (url, key) = (format!("http://{}", server.address), server.key.clone());
+    let invoke = |words: &[&str]| server.invoke(words).env("SLOPLET_URL", &url).env("SLOPLET_API_KEY", &key).finish();
+    let ok = |words: &[&str]| invoke(words).expect_code(0).out();
+    ok(&["volume", "create", "kept"]);
+    let made = invoke(&["create", "--driver", wall.name, "--name", "one", "--volume", "kept:/kept", "--json"]);
+    let made = made.expect_code(0).json();
+    assert_eq!((&made["isolation"], &made["driver"]), (&json!(wall.isolation), &json!(wall.name)));
+    let report = server.ask("GET", "/sandboxes/one/capabilities", None).json();
+    assert_eq!(report["driver"], wall.name);
+    let claims = |feature: &str| {
+        let all = report["features"].as_array().unwrap();
+        all.iter().any(|it| it["feature"] == feature && it["enforcement"] != "missing")
+    };
+    assert_eq!((claims("own-kernel"), claims("memory-snapshot")), (wall.own_kernel, wall.memory_snapshots), "{report}");
+
+    // Files, one by one and as folders.
+    let folder = sloplet.folder("files");
+    fs::create_dir(folder.join("sub")).unwrap();
+    fs::write(folder.join("sub/a"), "content").unwrap();
+    std::os::unix::fs::symlink("a", folder.join("sub/link")).unwrap();
+    ok(&["cp", folder.to_str().unwrap(), "one:/home/user/files"]);
+    assert_eq!(ok(&["exec", "one", "--", "cat", "/home/user/files/sub/link"]), "content");
+    ok(&["exec", "one", "--", "sh", "-c", "echo back >/home/user/files/sub/b; mkdir /tmp/t; echo kept >/kept/f"]);
+    ok(&["exec", "--user", "root", "one", "--", "python3", "-c", "import os; os.remove('/etc/debian_version')"]);
+    let back = sloplet.folder("out").join("back");
+    ok(&["cp", "one:/home/user/files", back.to_str().unwrap()]);
+    assert_eq!(fs::read_to_string(back.join("sub/b")).unwrap(), "back\n");
+    assert_eq!(fs::read_link(back.join("sub/link")).unwrap().to_str(), Some("a"));
+    let listed = server.ask("GET", "/sandboxes/one/files?path=/home/user/files/sub/a", None);
+    assert!(listed.text().contains("content"), "{}", listed.text());
+
+    // A port, dialed through the agent.
+    let serve = "import socket\ns=socket.socket(); s.bind(('127.0.0.1',3000)); s.listen()\nwhile True:\n  \
+        c=s.accept()[0]; c.recv(9999); c.send(b'HTTP/1.0 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nport\\n'); c.close()";
+    ok(&["exec", "-d", "one", "--", "python3", "-c", serve]);
+    let asked = || {
+        let path = format!("GET /preview/{}/3000/ HTTP/1.1\r\n", made["id"].as_str().unwrap());
+        let head = format!("{path}Host: {}\r\nX-API-KEY: {}\r\nConnection: close\r\n\r\n", server.address, server.key);
+        super::common::http::exchange(&server.address, head.as_bytes())
+    };
+    let reached = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        asked().text() == "port\n"
+    });
+    assert!(reached, "{}", asked().text());
+
+    // Pause: nothing moves; resumed, it goes on.
+    let count = "import time\nn=0\nwhile True:\n  n+=1; f=open('/home/user/n','w'); f.write(str(n)); f.close(); time.sleep(0.02)";
+    ok(&["exec", "-d", "one", "--", "python3", "-c", count]);
+    ok(&["pause", "one"]);
+    assert_eq!(invoke(&["ls", "--json"]).json()[0]["state"], "paused");
+    ok(&["resume", "one"]);
+    let now = || ok(&["exec", "one", "--", "cat", "/home/user/n"]).trim().parse().unwrap_or(0u64);
+    let first = now();
+    assert!((0..100).any(|_| now() > first), "it does not go on after {first}");
+
+    // A snapshot and a fork have the files, also those that are gone; changes stay apart.
+    ok(&["snapshot", "one", "saved"]);
+    ok(&["fork", "one", "--name", "two"]);
+    ok(&["exec", "one", "--", "sh", "-c", "echo other >/home/user/files/sub/a"]);
+    ok(&["create", "--driver", wall.name, "--image", "saved", "--name", "three"]);
+    for name in ["two", "three"] {
+        let seen = ok(&[
+            "exec",
+            name,
+            "--",
+            "sh",
+            "-c",
+            "cat /home/user/files/sub/a; test -d /tmp/t && ! test -e /etc/debian_version && id -u",
+        ]);
+        assert_eq!(seen, "content1000\n", "{name}");
+    }
+    let usage = server.ask("GET", "/sandboxes/one/usage", None).json();
+    assert!(usage["memory_bytes"].as_u64() > Some(0) && usage["pids"].as_u64() > Some(0), "{usage}");
+
+    // A volume outlives sandboxes.
+    ok(&["rm", "--all"]);
+    ok(&["create", "--driver", wall.name, "--name", "four", "--volume", "kept:/kept:ro"]);
+    assert_eq!(ok(&["exec", "four", "--", "cat", "/kept/f"]), "kept\n");
+    ok(&["rm", "--all"]);
+    server.end();
+}
+
+/// The server is killed: sandboxes go on and are found again; the spawner, too: nothing is left.
+pub fn crash(wall: Wall) {
+    let host = Host::alone();
+    let sloplet = host.root();
+    wall.run(&sloplet, &[], &["true"]).expect_code(0);
+    let leaks = host.leaks();
+    let server = Server::start_with(&sloplet, &[]);
+    server.command(&["create", "--driver", wall.name, "--name", "one"]).expect_code(0);
+    server.command(&["exec", "one", "--", "sh", "-c", "echo kept >/home/user/f"]).expect_code(0);
+    server.command(&["create", "--driver", wall.name, "--name", "frozen"]).expect_code(0);
+    server.command(&["pause", "frozen"]).expect_code(0);
+    server.kill();
+    let server = Server::start_with(&sloplet, &[]);
+    let ended = server.command(&["exec", "one", "--", "cat", "/home/user/f"]).expect_code(0);
+    assert_eq!(ended.out(), "kept\n", "{ended}");
+    server.command(&["resume", "frozen"]).expect_code(0);
+    server.command(&["exec", "frozen", "--", "true"]).expect_code(0);
+    server.end_with_its_sandboxes();
+
+    // Everybody dies at once, in the middle of it.
+    let running = sloplet.invoke_run(&["--driver", wall.name], &["sh", "-c", "setsid sleep 1000 & sleep 1000"]).start();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let spawners = running.spawners();
+    running.signal(rustix::process::Signal::KILL);
+    for pid in spawners {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let _ = running.finish();
+    sloplet.invoke(&["gc"]).finish().expect_code(0);
+    leaks.assert_none_new_after_a_server();
+}

@@ -1,0 +1,41 @@
+//! The way out: nothing, or what was allowed.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use super::Wall;
+use super::common::Host;
+
+/// A server on loopback that greets everybody.
+fn greeter() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut asked = [0; 1024];
+            let _ = stream.read(&mut asked);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\nreached\n");
+        }
+    });
+    port
+}
+
+/// What is allowed is reached, all else is not; within the sandbox everything is.
+pub fn test(wall: Wall) {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let (open, shut) = (greeter(), greeter());
+    let program = format!(
+        "import socket,threading,urllib.request\n\
+         def ask(name,port):\n  try: return urllib.request.urlopen(f'http://{{name}}:{{port}}/',timeout=10).read().decode().strip()\n  \
+         except Exception as e: return 'no'\n\
+         print(ask('host.sloplet.internal',{open}), ask('host.sloplet.internal',{shut}), ask('127.0.0.1',{open}), ask('example.com',80))\n\
+         s=socket.socket(); s.bind(('127.0.0.1',0)); s.listen(); t=threading.Thread(target=lambda: s.accept()[0].send(b'inside')); t.start()\n\
+         c=socket.create_connection(s.getsockname()); print(c.recv(99).decode())"
+    );
+    let ended = wall.python(&sloplet, &["--allow-host-port", &open.to_string()], &program).expect_code(0);
+    assert_eq!(ended.out(), "reached no no no\ninside\n", "{ended}");
+    let ended = wall.python(&sloplet, &[], &program).expect_code(0);
+    assert_eq!(ended.out(), "no no no no\ninside\n", "{ended}");
+}
