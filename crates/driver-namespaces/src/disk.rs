@@ -16,15 +16,28 @@ use sloplet_policy::Limits;
 
 use crate::driver::failed;
 
+/// Opens a disk that there is.
+pub fn open_device(device: &Path) -> Result<OwnedFd, DriverError> {
+    let opened = OpenOptions::new().read(true).write(true).open(device);
+    opened.map(Into::into).map_err(|error| failed(&format!("open the disk {}", device.display()), error))
+}
+
+/// An empty disk for these limits that is kept: to be shown, and not to be changed.
+pub fn empty(data_dir: &Path, limits: &Limits) -> Result<PathBuf, DriverError> {
+    template(&folder(data_dir)?, limits)
+}
+
+fn folder(data_dir: &Path) -> Result<PathBuf, DriverError> {
+    let dir = data_dir.join("disks");
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    made.map_err(|error| failed("make the folder of disks", error))?;
+    Ok(dir)
+}
+
 /// A new disk for these limits.
 pub fn provide(data_dir: &Path, limits: &Limits) -> Result<OwnedFd, DriverError> {
-    let dir = data_dir.join("disks");
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&dir)
-        .map_err(|error| failed("make the folder of disks", error))?;
-    let template = template(&dir, limits)?;
+    let dir = folder(data_dir)?;
+    let template = File::open(template(&dir, limits)?).map_err(|error| failed("open an empty disk", error))?;
     let copy = nameless(&dir)?;
     if ioctl_ficlone(&copy, &template).is_err() {
         copy_sparse(&template, &copy).map_err(|error| failed("copy an empty disk", error))?;
@@ -33,20 +46,19 @@ pub fn provide(data_dir: &Path, limits: &Limits) -> Result<OwnedFd, DriverError>
 }
 
 /// An empty file system of that size, made at the first use.
-fn template(dir: &Path, limits: &Limits) -> Result<File, DriverError> {
+fn template(dir: &Path, limits: &Limits) -> Result<PathBuf, DriverError> {
     let path = dir.join(format!("ext4-{}-{}", limits.disk.0, limits.inodes()));
-    if let Ok(file) = File::open(&path) {
-        return Ok(file);
+    if path.exists() {
+        return Ok(path);
     }
     // Without a name until it is whole: whoever is killed while making it leaves nothing.
     let draft = nameless(dir)?;
     format(&draft, limits)?;
     let by_fd = format!("/proc/self/fd/{}", draft.as_raw_fd());
     match linkat(CWD, by_fd, CWD, &path, AtFlags::SYMLINK_FOLLOW) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(failed("keep an empty disk", error)),
+        Ok(()) | Err(Errno::EXIST) => Ok(path),
+        Err(error) => Err(failed("keep an empty disk", error)),
     }
-    File::open(&path).map_err(|error| failed("open an empty disk", error))
 }
 
 fn nameless(dir: &Path) -> Result<File, DriverError> {

@@ -38,6 +38,7 @@ pub struct Namespaces {
     data_dir: PathBuf,
     spawners_wanted: usize,
     lasting: bool,
+    device: Option<PathBuf>,
     spawners: Mutex<HashMap<&'static str, Vec<Spawner>>>,
     turn: AtomicUsize,
     report: OnceLock<DriverReport>,
@@ -54,6 +55,7 @@ impl Namespaces {
             data_dir: data_dir.to_owned(),
             spawners_wanted: spawners.max(1),
             lasting: false,
+            device: None,
             spawners: Mutex::default(),
             turn: AtomicUsize::new(0),
             report: OnceLock::new(),
@@ -65,6 +67,11 @@ impl Namespaces {
     /// engine. Only one engine at a time can have the lasting spawners of a run folder.
     pub fn lasting(self) -> Self {
         Self { lasting: true, ..self }
+    }
+
+    /// The same driver, where there is a whole disk, with an empty ext4 on it, for what its one sandbox writes.
+    pub fn on_device(self, device: &Path) -> Self {
+        Self { device: Some(device.to_owned()), ..self }
     }
 
     /// Uses a forked spawner before any other.
@@ -102,9 +109,10 @@ impl Namespaces {
         // What is made of the host has the host's binds, also when something was saved on top of it. A runtime needs
         // somebody to be root.
         let privilege = privilege_for(!image.binds.is_empty() && inside.is_none());
-        let disk = match planning::disk_on_file(spec, &privilege) {
-            true => Some(disk::provide(&self.data_dir, &spec.limits)?),
-            false => None,
+        let disk = match &self.device {
+            Some(device) => Some(disk::open_device(device)?),
+            None if planning::disk_on_file(spec, &privilege) => Some(disk::provide(&self.data_dir, &spec.limits)?),
+            None => None,
         };
         let (runtime, pids) = inside.map(|inside| (inside.runtime, inside.pids)).unzip();
         let has_runtime = runtime.is_some();

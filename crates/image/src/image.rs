@@ -55,6 +55,14 @@ pub struct ImageConfig {
     pub ready: Option<String>,
 }
 
+impl Image {
+    /// An image of folders that are there already, not in any store.
+    pub fn of_folders(name: &str, layers: Vec<PathBuf>, binds: Vec<HostBind>, config: ImageConfig) -> Self {
+        let (name, digest) = (name.to_owned(), String::new());
+        Self { name, digest, layers, binds, config, size_bytes: 0, created: 0, skipped_entries: 0 }
+    }
+}
+
 /// What an import or a pull is doing, for a progress line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

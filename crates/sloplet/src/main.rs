@@ -67,6 +67,10 @@ fn main() -> ExitCode {
             }
         };
     }
+    if first.as_deref().is_some_and(|word| word == sloplet_driver_vm::guest::SUBCOMMAND) {
+        complain!("{}", sloplet_driver_vm::guest::main());
+        return ExitCode::from(FAILURE);
+    }
     if first.as_deref().is_some_and(|word| word == remover::SUBCOMMAND) {
         let words: Vec<_> = std::env::args_os().skip(2).collect();
         return match remover::run(words.iter().map(|word| word.as_os_str())) {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_driver_oci::{Flavour, Oci};
 use sloplet_driver_process::ProcessDriver;
+use sloplet_driver_vm::Vm;
 use sloplet_engine::{Driver, Engine, Places};
 use sloplet_policy::{Isolation, Spec};
 use sloplet_spawner::launcher::Forked;
@@ -37,6 +38,7 @@ pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> any
     let namespaces = Arc::new(namespaces);
     let mut walls = stronger(&namespaces, &places);
     walls.splice(0..0, [Box::new(namespaces) as Box<dyn Driver>, Box::new(process)]);
+    walls.push(Box::new(Vm::new(Path::new(PROGRAM), &places.run, &places.data)));
     Ok(Engine::new(places, walls))
 }
 
@@ -48,6 +50,7 @@ pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     let namespaces = Arc::new(namespaces);
     let mut walls = stronger(&namespaces, &places);
     walls.insert(0, Box::new(namespaces));
+    walls.push(Box::new(Vm::new(Path::new(PROGRAM), &places.run, &places.data).lasting()));
     Ok(Engine::new(places, walls))
 }
 

@@ -22,6 +22,17 @@ const FIRST: u32 = 0x4000_0000;
 /// Slots: up to 0x6FFF_FFFF, where systemd's container range ends.
 const SLOTS: u32 = 12_288;
 
+/// Where a run folder has this ending, it is that of the confined programs that virtual machines run in: they have slots of
+/// their own, so that two folders cannot give the same ids away.
+pub const MACHINES: &str = "-vm";
+
+/// The first slot of a run folder, and how many it has.
+fn share_of(run_dir: &Path) -> (u32, u32) {
+    let machines = run_dir.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(MACHINES.as_bytes()));
+    let kept = SLOTS / 3;
+    if machines { (SLOTS - kept, kept) } else { (0, SLOTS - kept) }
+}
+
 /// A range of ids, given back when dropped.
 #[derive(Debug)]
 pub struct Lease {
@@ -36,9 +47,10 @@ impl Lease {
         let mut bytes = [0; 4];
         let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         // A random start keeps slots from being reused at once and concurrent takers apart.
-        let start = u32::from_le_bytes(bytes) % SLOTS;
-        for step in 0..SLOTS {
-            let slot = (start + step) % SLOTS;
+        let (first, count) = share_of(run_dir);
+        let start = u32::from_le_bytes(bytes) % count;
+        for step in 0..count {
+            let slot = first + (start + step) % count;
             let path = dir.join(slot.to_string());
             match symlink(owner, &path) {
                 Ok(()) => return Ok(Self { slot, path }),
@@ -51,7 +63,7 @@ impl Lease {
                 Err(error) => return Err(Problem::new("lease user ids", error)),
             }
         }
-        let detail = format!("all {SLOTS} ranges are in use: destroy some sandboxes");
+        let detail = format!("all {count} ranges are in use: destroy some sandboxes");
         Err(Problem { step: "lease user ids".into(), detail, errno: 0 })
     }
 

@@ -4,6 +4,7 @@
 //! each block with the invariant that makes it sound.
 //!
 //! - [`attempt`]: calls that a sandbox must refuse, for the verifier.
+//! - [`clock`]: the processor's own clock.
 //! - [`clone`]: new processes in new namespaces, proof of being single-threaded.
 //! - [`filter`]: installing a seccomp program.
 //! - [`identity`]: becoming another user, for a process or for one file operation.
@@ -14,6 +15,7 @@
 //! - [`transparent`]: sockets that stand for other hosts.
 
 pub mod attempt;
+pub mod clock;
 pub mod clone;
 pub mod filter;
 pub mod identity;

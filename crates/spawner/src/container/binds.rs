@@ -1,7 +1,7 @@
 //! Layers and mounts: opened by the spawner, attached by the child.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -200,11 +200,19 @@ fn flags(read_only: bool, plan: &Plan) -> Attributes {
     wanted.into_iter().filter(|(on, _)| *on).fold(Attributes::default(), |all, (_, flag)| all | flag)
 }
 
-/// Mounts an image file. It has no name any more: it is freed with the sandbox's last process.
+/// Mounts an image file (it has no name any more: it is freed with the sandbox's last process), or a disk of the machine.
 fn mount_disk(image: &OwnedFd, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Problem> {
     let step = "mount the sandbox's disk";
-    let (_device, path) = sloplet_sys::loopdev::attach(image).during(step)?;
-    let options = [("source", path.display().to_string())];
+    let stat = fstat(image).during(step)?;
+    let attached = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => None,
+        _ => Some(sloplet_sys::loopdev::attach(image).during(step)?),
+    };
+    let source = match &attached {
+        Some((_, path)) => path.display().to_string(),
+        None => format!("/proc/self/fd/{}", image.as_raw_fd()),
+    };
+    let options = [("source", source)];
     let disk = super::root::new_filesystem("ext4", &options, MountAttrFlags::empty())?;
     set_attributes(disk.as_fd(), Attributes::NO_DEV, false, shift).during(step)?;
     Ok(disk)

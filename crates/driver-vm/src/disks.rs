@@ -1,0 +1,125 @@
+//! Disks of a machine: one for each layer of its image, made once, read-only; an empty one for what it writes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sloplet_engine::DriverError;
+use sloplet_engine::driver::Unsupported;
+use sloplet_image::Image;
+use sloplet_policy::Spec;
+
+use crate::{cache, failed};
+
+/// Devices that a machine has room for, besides those of its own.
+const MOST: usize = 16;
+
+/// The disks of an image and of what is shown besides.
+#[derive(Debug, Default)]
+pub struct Disks {
+    /// Layers, topmost first.
+    pub layers: Vec<PathBuf>,
+    /// Folders that the image takes from the host.
+    pub system: Vec<PathBuf>,
+    /// What is mounted by the user's wish; for a single file, its name on the disk.
+    pub mounts: Vec<(PathBuf, Option<String>)>,
+    /// Folders to be removed when the machine is up.
+    pub passing: Vec<tempfile::TempDir>,
+}
+
+/// Makes what is missing. Takes as long as copying all files once, the first time.
+pub fn provide(data_dir: &Path, image: &Image, spec: &Spec) -> Result<Disks, DriverError> {
+    if image.layers.len() + image.binds.len() + spec.mounts.len() > MOST {
+        let detail = format!("a virtual machine has room for {MOST} layers, folders of the host and mounts together");
+        return Err(failed("give the machine its disks", detail));
+    }
+    let mut disks = Disks::default();
+    for layer in &image.layers {
+        disks.layers.push(kept(data_dir, layer, &cache::stamp(layer), false)?);
+    }
+    for bind in &image.binds {
+        disks.system.push(kept(data_dir, &bind.source, &age_of(&bind.source), true)?);
+    }
+    for bind in &spec.mounts {
+        if bind.writable || bind.volume {
+            let why = "show a folder that is written to: use a read-only mount, and 'sloplet cp' for what comes out";
+            return Err(DriverError::Unsupported(Unsupported(why)));
+        }
+        let dir = tempfile::tempdir_in(data_dir.join(cache::FOLDER)).map_err(|error| failed("make a disk", error))?;
+        let file = dir.path().join(DISK);
+        let name = match bind.from.is_dir() {
+            true => {
+                make(&bind.from, &file)?;
+                None
+            }
+            false => {
+                let copy = dir.path().join("copy");
+                let copied = fs::create_dir(&copy).and_then(|()| fs::copy(&bind.from, copy.join("file")));
+                copied.map_err(|error| failed(&format!("copy {}", bind.from.display()), error))?;
+                make(&copy, &file)?;
+                Some("file".to_owned())
+            }
+        };
+        disks.mounts.push((file, name));
+        disks.passing.push(dir);
+    }
+    Ok(disks)
+}
+
+/// The name of a disk in its folder.
+const DISK: &str = "disk";
+
+/// The disk of a folder that does not change while its stamp is the same.
+fn kept(data_dir: &Path, source: &Path, stamp: &str, replace: bool) -> Result<PathBuf, DriverError> {
+    let path = source.display().to_string();
+    let owner = if rustix::process::geteuid().is_root() { "root" } else { "user" };
+    let stem = cache::key(&[&path, owner]);
+    let name = format!("disk-{stem}-{}", cache::key(&[stamp]));
+    let folder = cache::folder(data_dir, &name, |dir| {
+        make(source, &dir.join(DISK))?;
+        fs::write(dir.join(cache::SOURCE), &path).map_err(|error| failed("keep a disk", error))
+    })?;
+    if replace {
+        // Disks of earlier states of the host. Whoever still uses one has it open.
+        for entry in fs::read_dir(data_dir.join(cache::FOLDER)).into_iter().flatten().flatten() {
+            let other = entry.file_name().to_string_lossy().into_owned();
+            if other.starts_with(&format!("disk-{stem}-")) && other != name && !other.ends_with(".lock") {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+    Ok(folder.join(DISK))
+}
+
+/// Packs a folder into a read-only file system.
+fn make(source: &Path, target: &Path) -> Result<(), DriverError> {
+    let step = format!("make a disk of {}", source.display());
+    let mut command = Command::new("mkfs.erofs");
+    command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    if !rustix::process::geteuid().is_root() {
+        // An ordinary user's images belong to that user, and to root inside.
+        command.arg("--all-root");
+    }
+    let output =
+        command.arg("-d0").arg(target).arg(source).stdin(Stdio::null()).output().map_err(|error| {
+            match error.kind() {
+                std::io::ErrorKind::NotFound => failed(&step, "mkfs.erofs is missing: apt-get install erofs-utils"),
+                _ => failed(&step, error),
+            }
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(failed(&step, said.lines().last().unwrap_or("mkfs.erofs failed")))
+}
+
+/// What changes when something is installed on the host: the age of its package database and of the folders that programs
+/// are put into.
+fn age_of(source: &Path) -> String {
+    let below = ["", "bin", "sbin", "lib", "share", "local", "local/bin", "local/lib", "lib/x86_64-linux-gnu"];
+    let databases =
+        ["/var/lib/dpkg/status", "/var/lib/rpm/rpmdb.sqlite", "/var/lib/pacman/local", "/lib/apk/db/installed"];
+    let folders = below.iter().map(|name| cache::stamp(&source.join(name)));
+    folders.chain(databases.iter().map(|path| cache::stamp(Path::new(path)))).collect::<Vec<_>>().join(" ")
+}

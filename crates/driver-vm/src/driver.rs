@@ -1,0 +1,241 @@
+//! The driver.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use sloplet_client::Agent;
+use sloplet_client::wire::{Exec, Target};
+use sloplet_driver_namespaces::{Namespaces, disk};
+use sloplet_engine::driver::When;
+use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, PutFile, Wanted};
+use sloplet_image::Image;
+use sloplet_policy::{DriverReport, Isolation, Spec};
+use sloplet_spawner::lease::MACHINES;
+
+use crate::boot::{self, Boot};
+use crate::disks::{self, Disks};
+use crate::machine::{Emulated, QEMU_TAG};
+use crate::talk::{Answer, Ask, Order};
+use crate::{cache, failed, kernel, outer, qcow2, qemu, report, talk};
+
+/// How long a machine may take until its agent can be talked to. Under emulation on a busy host that is long.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Makes sandboxes out of virtual machines.
+pub struct Vm {
+    program: PathBuf,
+    data_dir: PathBuf,
+    outer: Namespaces,
+    report: OnceLock<DriverReport>,
+}
+
+/// All that a machine is made of.
+struct Parts {
+    qemu: PathBuf,
+    root: PathBuf,
+    boot: Boot,
+    empty: PathBuf,
+    disks: Disks,
+}
+
+impl Vm {
+    /// A driver whose machines boot `program`, a binary with the spawner's and the guest's subcommand.
+    pub fn new(program: &Path, run_dir: &Path, data_dir: &Path) -> Self {
+        // A folder of its own: what is found there by the next engine are machines.
+        let mut name = run_dir.file_name().unwrap_or_default().to_owned();
+        name.push(MACHINES);
+        Self {
+            program: program.to_owned(),
+            data_dir: data_dir.to_owned(),
+            outer: Namespaces::new(program, &run_dir.with_file_name(name), data_dir, 1),
+            report: OnceLock::new(),
+        }
+    }
+
+    /// The same driver, whose machines can outlive the engine.
+    pub fn lasting(self) -> Self {
+        Self { outer: self.outer.lasting(), ..self }
+    }
+
+    /// Makes what is missing; takes a while the first time.
+    async fn provide(&self, image: &Image, spec: &Spec) -> Result<Parts, DriverError> {
+        let (program, data_dir, image, spec) =
+            (self.program.clone(), self.data_dir.clone(), image.clone(), spec.clone());
+        let made = tokio::task::spawn_blocking(move || {
+            if let Some(reason) = report::missing(&data_dir) {
+                return Err(failed("start a virtual machine", reason));
+            }
+            let qemu = qemu::find().ok_or_else(|| failed("find QEMU", qemu::REMEDY))?;
+            Ok(Parts {
+                root: qemu::provide_root(&data_dir, &qemu)?,
+                qemu,
+                boot: boot::provide(&data_dir, &kernel::find(&data_dir)?, &program)?,
+                empty: disk::empty(&data_dir, &spec.limits)?,
+                disks: disks::provide(&data_dir, &image, &spec)?,
+            })
+        });
+        made.await.map_err(|error| failed("make the parts of a machine", error))?
+    }
+
+    async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
+        let parts = self.provide(wanted.image, wanted.spec).await?;
+        let named = outer::disk_names(&parts.disks);
+        let memory = outer::guest_memory(&wanted.spec.limits, &parts.boot);
+        let spec = outer::spec(wanted.spec, memory, &parts.boot, &parts.empty, &named);
+        let image = outer::image(&parts.root);
+        let outside = Wanted { id: wanted.id, spec: &spec, image: &image, egress: false, files: &[], memory: None };
+        let machine = match lasting {
+            true => self.outer.create_lasting(outside).await?,
+            false => self.outer.create(outside).await?,
+        };
+        let begun = tokio::time::timeout(PATIENCE, self.begin(&*machine, wanted, &parts, memory)).await;
+        let begun = begun.unwrap_or_else(|_| {
+            let detail = format!("its agent did not answer within {} s", PATIENCE.as_secs());
+            Err(failed("start the virtual machine", detail))
+        });
+        match begun {
+            Ok((agent, process, control)) => {
+                Ok(Box::new(Emulated::new(machine, agent, process, control, wanted.spec.limits.clone())))
+            }
+            Err(error) => {
+                let _ = machine.destroy().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts QEMU in its sandbox, and the sandbox in the machine.
+    async fn begin(
+        &self,
+        machine: &dyn Machine,
+        wanted: Wanted<'_>,
+        parts: &Parts,
+        memory: u64,
+    ) -> Result<(Agent, sloplet_client::Process, sloplet_client::Connection), DriverError> {
+        let step = "start QEMU in its sandbox";
+        let agent = Agent::connect(machine.connect().await?).await.map_err(|error| failed(step, error))?;
+        let disk = qcow2::overlay(wanted.spec.limits.disk.0, outer::EMPTY, "raw");
+        let target = Target { path: outer::DISK.as_bytes().to_vec().into(), ..Target::default() };
+        let mut upload = agent.write(target, 0o600, false).await.map_err(|error| failed(step, error))?;
+        upload.write(disk).await.map_err(|error| failed(step, error))?;
+        upload.finish().await.map_err(|error| failed(step, error))?;
+        let named = outer::disk_names(&parts.disks);
+        let disks: Vec<(String, String)> = named.iter().map(|(name, _)| (name.clone(), outer::place(name))).collect();
+        let start = qemu::Start {
+            memory,
+            cpus: outer::cpus(&wanted.spec.limits),
+            disks: &disks,
+            disk: outer::DISK,
+            kernel: &format!("{}/{}", outer::BOOT, boot::KERNEL),
+            initrd: &format!("{}/{}", outer::BOOT, boot::INITRD),
+            from: qemu::From::Boot,
+        };
+        let argv = qemu::arguments(&parts.qemu, &start).into_iter().map(|word| word.into_bytes().into()).collect();
+        let exec = Exec {
+            argv,
+            env: vec![b"PATH=/usr/bin".to_vec().into()],
+            cwd: Some(b"/tmp".to_vec().into()),
+            background: true,
+            tag: Some(QEMU_TAG.into()),
+            ..Exec::default()
+        };
+        let mut process = agent.exec(exec).await.map_err(|error| failed(step, error))?;
+        let ordered = order(wanted, parts);
+        let talked = async {
+            let mut control = crate::machine::dial(&agent, qemu::CONTROL_PORT).await?;
+            talk::send(&mut control, &Ask::Begin(Box::new(ordered))).await?;
+            let answer: Answer = talk::receive(&mut control).await?;
+            Ok::<_, std::io::Error>((control, answer))
+        };
+        let control = tokio::select! {
+            talked = talked => match talked {
+                Ok((control, Answer::Done)) => control,
+                Ok((_, Answer::Failed { detail, .. })) => return Err(failed("bring up the sandbox in the machine", shorten(&detail))),
+                Ok(_) => return Err(failed("bring up the sandbox in the machine", "the guest gave an odd answer")),
+                Err(error) => return Err(failed("talk to the guest", error)),
+            },
+            said = crate::machine::last_words(&mut process) => return Err(failed("start the virtual machine", shorten(&said))),
+        };
+        Ok((agent, process, control))
+    }
+
+    async fn take_over(&self) -> Result<Adoption, DriverError> {
+        let mut found = self.outer.adopt().await?;
+        let living = std::mem::take(&mut found.living);
+        for Adopted { id, machine, frozen, age } in living {
+            found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine)), frozen, age });
+        }
+        Ok(found)
+    }
+}
+
+/// One line of what a guest said, without anything that could steer a terminal.
+fn shorten(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let plain = plain.trim();
+    let cut = plain.char_indices().rev().nth(400).map_or(0, |(at, _)| at);
+    plain[cut..].to_owned()
+}
+
+fn order(wanted: Wanted<'_>, parts: &Parts) -> Order {
+    Order {
+        id: wanted.id.to_owned(),
+        spec: wanted.spec.clone(),
+        layers: parts.disks.layers.len(),
+        system: wanted.image.binds.iter().map(|bind| bind.source.display().to_string()).collect(),
+        mounts: parts.disks.mounts.iter().map(|(_, name)| name.clone()).collect(),
+        config: wanted.image.config.clone(),
+        egress: wanted.egress,
+        files: wanted.files.iter().map(translate).collect(),
+        now: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
+    }
+}
+
+fn translate(file: &PutFile) -> talk::PutFile {
+    let word = |when: &When| match when {
+        When::Always => "always",
+        When::Absent => "absent",
+        When::Present => "present",
+    };
+    talk::PutFile {
+        places: file.places.iter().map(|(path, when)| (path.clone(), word(when).to_owned())).collect(),
+        content: file.content.iter().map(|byte| format!("{byte:02x}")).collect(),
+        after: file.after.clone(),
+        mode: file.mode,
+    }
+}
+
+impl Driver for Vm {
+    fn name(&self) -> &'static str {
+        "vm"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::Vm
+    }
+
+    fn report(&self) -> DriverReport {
+        self.report.get_or_init(|| report::probe(&self.data_dir, &self.outer)).clone()
+    }
+
+    fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        Box::pin(self.bring_up(wanted, false))
+    }
+
+    fn create_lasting<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
+        Box::pin(self.bring_up(wanted, true))
+    }
+
+    fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {
+        Box::pin(self.take_over())
+    }
+
+    fn collect(&self) -> Result<usize, DriverError> {
+        Ok(self.outer.collect()? + cache::collect(&self.data_dir))
+    }
+
+    fn shut_down(&self) {
+        self.outer.shut_down();
+    }
+}

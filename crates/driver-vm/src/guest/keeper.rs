@@ -1,0 +1,199 @@
+//! What the host asks of the guest.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::time::{ClockId, Timespec, clock_settime};
+use sloplet_driver_namespaces::Namespaces;
+use sloplet_engine::driver::When;
+use sloplet_engine::{Driver, Machine, PutFile, Wanted};
+use sloplet_image::{HostBind, Image};
+use sloplet_policy::Span;
+use sloplet_spawner::launcher::Forked;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use super::{mounts, ports};
+use crate::talk::{self, Answer, Ask, Order, Resume, Used};
+
+/// This program; its file is gone, the link still names it.
+const PROGRAM: &str = "/proc/self/exe";
+
+type Streams = mpsc::UnboundedSender<std::sync::mpsc::Sender<std::os::unix::net::UnixStream>>;
+
+/// Answers until the machine is stopped.
+pub async fn run(forked: Forked) -> io::Result<()> {
+    let (control, mut questions) = mpsc::unbounded_channel();
+    serve(talk::CONTROL, control)?;
+    let (agent, mut visitors) = mpsc::unbounded_channel();
+    let mut keeper = Keeper { forked: Some(forked), agent: Some(agent), driver: None, machine: None };
+    loop {
+        tokio::select! {
+            Some(visitor) = questions.recv() => {
+                let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+                if visitor.send(theirs).is_ok() {
+                    ours.set_nonblocking(true)?;
+                    // One at a time, as the port has them.
+                    let _ = keeper.converse(UnixStream::from_std(ours)?, &mut visitors).await;
+                }
+            }
+            Some(visitor) = visitors.recv() => keeper.introduce(visitor).await,
+        }
+    }
+}
+
+/// Lets every visitor of a port ask for a stream.
+fn serve(name: &'static str, streams: Streams) -> io::Result<()> {
+    ports::serve(name, move || {
+        let (answer, given) = std::sync::mpsc::channel();
+        streams.send(answer).ok()?;
+        given.recv().ok()
+    })
+}
+
+type Visitor = std::sync::mpsc::Sender<std::os::unix::net::UnixStream>;
+
+struct Keeper {
+    forked: Option<Forked>,
+    agent: Option<Streams>,
+    driver: Option<Namespaces>,
+    machine: Option<Box<dyn Machine>>,
+}
+
+impl Keeper {
+    async fn converse(
+        &mut self,
+        mut stream: UnixStream,
+        visitors: &mut mpsc::UnboundedReceiver<Visitor>,
+    ) -> io::Result<()> {
+        loop {
+            let ask: Ask = tokio::select! {
+                ask = talk::receive(&mut stream) => ask?,
+                Some(visitor) = visitors.recv() => {
+                    self.introduce(visitor).await;
+                    continue;
+                }
+            };
+            let answer = match ask {
+                Ask::Begin(order) => self.begin(*order).await.map(|()| Answer::Done),
+                Ask::Usage => self.usage().await,
+                Ask::Resume(resume) => resumed(&resume).map(|()| Answer::Done),
+                Ask::Sync => {
+                    rustix::fs::sync();
+                    Ok(Answer::Done)
+                }
+                Ask::Save => Err(io::Error::other("not yet")),
+            };
+            let failed =
+                |error: io::Error| Answer::Failed { step: "do that in the guest".into(), detail: error.to_string() };
+            talk::send(&mut stream, &answer.unwrap_or_else(failed)).await?;
+        }
+    }
+
+    /// Gives somebody at the agent's port a stream to the agent.
+    async fn introduce(&mut self, visitor: Visitor) {
+        let Some(machine) = &self.machine else { return };
+        // A machine of namespaces has plain sockets; through a pair of them, whatever it has will do.
+        let Ok(mut stream) = machine.connect().await else { return };
+        let Ok((ours, theirs)) = std::os::unix::net::UnixStream::pair() else { return };
+        if ours.set_nonblocking(true).is_err() || visitor.send(theirs).is_err() {
+            return;
+        }
+        if let Ok(mut ours) = UnixStream::from_std(ours) {
+            tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut stream, 65_536, 65_536).await;
+            });
+        }
+    }
+
+    async fn begin(&mut self, order: Order) -> io::Result<()> {
+        if self.machine.is_some() {
+            return Err(io::Error::other("there is a sandbox already"));
+        }
+        set_clock(order.now);
+        let mut layers = Vec::new();
+        for number in 0..order.layers {
+            let target = PathBuf::from(format!("/layers/{number}"));
+            mounts::disk(&format!("l{number}"), &target)?;
+            layers.push(target);
+        }
+        for (number, path) in order.system.iter().enumerate() {
+            mounts::disk(&format!("s{number}"), Path::new(path))?;
+        }
+        let mut spec = order.spec;
+        for (number, (bind, name)) in spec.mounts.iter_mut().zip(&order.mounts).enumerate() {
+            let target = PathBuf::from(format!("/mounts/{number}"));
+            mounts::disk(&format!("m{number}"), &target)?;
+            bind.from = name.as_ref().map_or(target.clone(), |name| target.join(name));
+        }
+        // The host keeps its time.
+        spec.limits.timeout = Span(Duration::from_secs(100 * 365 * 86_400));
+        spec.best_effort = false;
+        let bind = |path: &String| HostBind { source: path.into(), target: path.into() };
+        let binds = order.system.iter().map(bind).collect();
+        let image = Image::of_folders(&spec.image, layers, binds, order.config);
+        let files = order.files.into_iter().map(translate).collect::<io::Result<Vec<_>>>()?;
+        let run = Path::new("/run/sloplet");
+        let mut driver = Namespaces::new(Path::new(PROGRAM), run, Path::new("/tmp"), 1).lasting();
+        driver = driver.on_device(&mounts::device("disk")?);
+        if let Some(forked) = self.forked.take() {
+            driver = driver.with_forked(forked);
+        }
+        let wanted =
+            Wanted { id: &order.id, spec: &spec, image: &image, egress: order.egress, files: &files, memory: None };
+        let machine = driver.create_lasting(wanted).await.map_err(|error| io::Error::other(error.to_string()))?;
+        self.machine = Some(machine);
+        self.driver = Some(driver);
+        if let Some(agent) = self.agent.take() {
+            serve(talk::AGENT, agent)?;
+        }
+        Ok(())
+    }
+
+    async fn usage(&self) -> io::Result<Answer> {
+        let Some(machine) = &self.machine else { return Err(io::Error::other("there is no sandbox")) };
+        let usage = machine.usage().await.map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Answer::Usage(Used {
+            memory: usage.memory,
+            memory_peak: usage.memory_peak,
+            pids: usage.pids,
+            disk_used: usage.disk_used,
+            disk_total: usage.disk_total,
+            files_used: usage.files_used,
+            files_total: usage.files_total,
+            cache: usage.cache,
+        }))
+    }
+}
+
+fn translate(file: talk::PutFile) -> io::Result<PutFile> {
+    let odd = || io::Error::other("a file in a form that is not understood");
+    let when = |word: &str| match word {
+        "always" => Ok(When::Always),
+        "absent" => Ok(When::Absent),
+        "present" => Ok(When::Present),
+        _ => Err(odd()),
+    };
+    let places = file.places.into_iter().map(|(path, word)| Ok((path, when(&word)?))).collect::<io::Result<_>>()?;
+    let digits = file.content.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let content = digits.map(byte).collect::<Option<Vec<u8>>>().ok_or_else(odd)?;
+    Ok(PutFile { places, content, after: file.after, mode: file.mode })
+}
+
+/// Sets the guest's clock, if it is off by more than a moment.
+fn set_clock(now: Duration) {
+    let own = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if own.abs_diff(now) > Duration::from_millis(50) {
+        let time = Timespec { tv_sec: now.as_secs() as i64, tv_nsec: now.subsec_nanos().into() };
+        let _ = clock_settime(ClockId::Realtime, time);
+    }
+}
+
+fn resumed(resume: &Resume) -> io::Result<()> {
+    set_clock(resume.now);
+    // Read by the pool at once, and counted when the kernel draws from it next.
+    std::fs::write("/dev/urandom", &resume.entropy)?;
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! Inside the machine: this program as its first process.
+//!
+//! It loads modules, mounts disks, and then does what it does on a host: it makes one sandbox of namespaces, whose agent the
+//! host talks to through a port of the machine. So all that holds in a sandbox without a machine holds in one with it, and
+//! whoever breaks out of it has only reached a kernel of his own.
+//!
+//! - [`mounts`]: the way from the kernel's first root to one of ours; disks.
+//! - [`ports`]: the machine's ports. [`keeper`]: what the host asks for.
+
+pub mod keeper;
+pub mod mounts;
+pub mod ports;
+
+use sloplet_spawner::launcher::Forked;
+use sloplet_spawner::server::Haste;
+
+/// The hidden subcommand that the kernel starts this program with.
+pub const SUBCOMMAND: &str = "__guest";
+
+/// The first process of a machine. Returns only to tell what went wrong; the kernel then stops the machine.
+pub fn main() -> String {
+    let begun = mounts::settle().and_then(|()| {
+        // As long as there is one thread only.
+        let forked = Forked::fork(Haste::None).map_err(|problem| std::io::Error::other(problem.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(keeper::run(forked))
+    });
+    match begun {
+        Ok(()) => "the keeper ended".into(),
+        Err(error) => format!("the guest cannot start: {error}"),
+    }
+}

@@ -1,0 +1,40 @@
+//! A wall with a kernel of its own, isolation `vm`: virtual machines by QEMU.
+//!
+//! There are three walls, one in the other. QEMU runs in a sandbox of namespaces with nothing but its own files in it, no
+//! network, an unprivileged user, a filter on system calls and bounds on all that it uses; so whoever escapes from the machine
+//! is in a sandbox. In it is the machine, with a kernel, memory, processors and disks of its own, and no network device. In the
+//! machine this same program makes a sandbox of namespaces again ([`guest`]), for its agent.
+//!
+//! Time, freezing, ending, cleaning up and surviving the engine are those of the outer sandbox. Streams to the agent go
+//! through a port of the machine, which QEMU offers on the outer sandbox's loopback, where the outer agent dials it.
+//!
+//! - [`driver`], [`machine`]: as the engine sees it. [`outer`]: QEMU's own sandbox. [`report`]: what holds here.
+//! - [`qemu`]: its arguments and files. [`kernel`], [`modules`], [`boot`], [`cpio`]: what it boots.
+//! - [`disks`], [`qcow2`]: its disks. [`cache`]: what is made once. [`talk`]: what is said to the guest.
+//! - [`setup`]: a kernel for hosts that have none.
+//!
+//! Limitations: x86_64 guests on x86_64 hosts; no writable mounts and no volumes; the processor is emulated.
+
+pub mod boot;
+pub mod cache;
+pub mod cpio;
+pub mod disks;
+pub mod driver;
+pub mod guest;
+pub mod kernel;
+pub mod machine;
+pub mod modules;
+pub mod outer;
+pub mod qcow2;
+pub mod qemu;
+pub mod report;
+pub mod setup;
+pub mod talk;
+
+pub use driver::Vm;
+
+use sloplet_engine::DriverError;
+
+pub(crate) fn failed(step: &str, error: impl std::fmt::Display) -> DriverError {
+    DriverError::Failed { step: step.to_owned(), detail: error.to_string() }
+}

@@ -1,0 +1,191 @@
+//! One running machine.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sloplet_client::{Agent, Connection, Process, ProcessEvent};
+use sloplet_engine::driver::ByteStream;
+use sloplet_engine::{DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Usage};
+use sloplet_policy::Limits;
+use tokio::sync::{Mutex, watch};
+
+use crate::talk::{self, Answer, Ask};
+use crate::{failed, qemu};
+
+/// How QEMU's process is marked in its sandbox.
+pub const QEMU_TAG: &str = "qemu";
+
+/// How long the guest may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A sandbox in a virtual machine.
+pub struct Emulated {
+    inner: Arc<Inner>,
+    limits: Option<Limits>,
+}
+
+struct Inner {
+    outer: Box<dyn Machine>,
+    /// To the agent of QEMU's sandbox.
+    agent: Mutex<Option<Agent>>,
+    /// To the keeper in the guest.
+    control: Mutex<Option<Connection>>,
+}
+
+impl Emulated {
+    /// One that was made just now.
+    pub(crate) fn new(
+        outer: Box<dyn Machine>,
+        agent: Agent,
+        process: Process,
+        control: Connection,
+        limits: Limits,
+    ) -> Self {
+        let inner = Arc::new(Inner { outer, agent: Mutex::new(Some(agent)), control: Mutex::new(Some(control)) });
+        tokio::spawn(inner.clone().follow(Some(process)));
+        Self { inner, limits: Some(limits) }
+    }
+
+    /// One that was made for an earlier engine.
+    pub(crate) fn adopted(outer: Box<dyn Machine>) -> Self {
+        let inner = Arc::new(Inner { outer, agent: Mutex::new(None), control: Mutex::new(None) });
+        tokio::spawn(inner.clone().follow(None));
+        Self { inner, limits: None }
+    }
+}
+
+impl Inner {
+    /// The agent of QEMU's sandbox. Of one that is frozen, it answers later.
+    async fn agent(&self) -> Result<Agent, DriverError> {
+        let mut agent = self.agent.lock().await;
+        if let Some(agent) = &*agent {
+            return Ok(agent.clone());
+        }
+        let made = Agent::connect_later(self.outer.connect().await?);
+        *agent = Some(made.clone());
+        Ok(made)
+    }
+
+    /// When QEMU ends, for whatever reason, its sandbox has no purpose any more.
+    async fn follow(self: Arc<Self>, process: Option<Process>) {
+        let process = match process {
+            Some(process) => Some(process),
+            None => self.find().await,
+        };
+        if let Some(mut process) = process {
+            last_words(&mut process).await;
+        }
+        let _ = self.outer.destroy().await;
+    }
+
+    async fn find(&self) -> Option<Process> {
+        let agent = self.agent().await.ok()?;
+        let processes = agent.processes().await.ok()?;
+        let qemu = processes.iter().find(|process| process.tag.as_deref() == Some(QEMU_TAG))?;
+        agent.attach(qemu.pid).await.ok()
+    }
+
+    /// Asks the keeper.
+    async fn ask(&self, ask: Ask) -> Result<Answer, DriverError> {
+        let step = "ask the guest";
+        let mut control = self.control.lock().await;
+        let mut connection = match control.take() {
+            Some(connection) => connection,
+            None => dial(&self.agent().await?, qemu::CONTROL_PORT).await.map_err(|error| failed(step, error))?,
+        };
+        let talked = tokio::time::timeout(PATIENCE, async {
+            talk::send(&mut connection, &ask).await?;
+            talk::receive::<Answer>(&mut connection).await
+        });
+        let answer =
+            talked.await.map_err(|_| failed(step, "it does not answer"))?.map_err(|error| failed(step, error))?;
+        // Kept only if the answer was whole: the next question must not get the rest of this one's.
+        *control = Some(connection);
+        Ok(answer)
+    }
+}
+
+/// A stream to a port of the machine. QEMU may only just be starting.
+pub(crate) async fn dial(agent: &Agent, port: u16) -> io::Result<Connection> {
+    loop {
+        match agent.dial(port).await {
+            Ok(connection) => return Ok(connection),
+            Err(sloplet_client::ClientError::Failed(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(error) => return Err(io::Error::other(error.to_string())),
+        }
+    }
+}
+
+/// Waits for the end of a process, and returns the last of what it said.
+pub(crate) async fn last_words(process: &mut Process) -> String {
+    let mut said: Vec<u8> = Vec::new();
+    while let Some(Ok(event)) = process.next().await {
+        match event {
+            ProcessEvent::Stdout(bytes) | ProcessEvent::Stderr(bytes) => {
+                said.extend_from_slice(&bytes);
+                let over = said.len().saturating_sub(2048);
+                said.drain(..over);
+            }
+            ProcessEvent::Exited(exit) => said.extend_from_slice(format!(" (QEMU ended: {exit:?})").as_bytes()),
+        }
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+impl Machine for Emulated {
+    fn connect(&self) -> Pending<'_, Result<Box<dyn ByteStream>, DriverError>> {
+        Box::pin(async move {
+            let agent = self.inner.agent().await?;
+            // It may be frozen: the stream is there at once, and leads somewhere later.
+            let (ours, mut theirs) = tokio::io::duplex(256 * 1024);
+            tokio::spawn(async move {
+                if let Ok(mut connection) = dial(&agent, qemu::AGENT_PORT).await {
+                    let _ =
+                        tokio::io::copy_bidirectional_with_sizes(&mut theirs, &mut connection, 65_536, 65_536).await;
+                }
+            });
+            Ok(Box::new(ours) as Box<dyn ByteStream>)
+        })
+    }
+
+    fn pause(&self, frozen: bool) -> Pending<'_, Result<(), DriverError>> {
+        self.inner.outer.pause(frozen)
+    }
+
+    fn snapshot(&self, target: OwnedFd) -> Pending<'_, Result<SnapshotReport, DriverError>> {
+        drop(target);
+        Box::pin(async { Err(DriverError::Unsupported(sloplet_engine::driver::Unsupported("take snapshots"))) })
+    }
+
+    fn set_deadline(&self, after: Option<Duration>, overdue: Overdue) -> Pending<'_, Result<(), DriverError>> {
+        self.inner.outer.set_deadline(after, overdue)
+    }
+
+    fn usage(&self) -> Pending<'_, Result<Usage, DriverError>> {
+        Box::pin(async move {
+            let mut outer = self.inner.outer.usage().await?;
+            let frozen = !matches!(*self.inner.outer.state().borrow(), MachineState::Running);
+            if !frozen && let Ok(Answer::Usage(used)) = self.inner.ask(Ask::Usage).await {
+                return Ok(used.with(outer));
+            }
+            if let Some(limits) = &self.limits {
+                outer.disk_total = limits.disk.0;
+            }
+            Ok(outer)
+        })
+    }
+
+    fn state(&self) -> watch::Receiver<MachineState> {
+        self.inner.outer.state()
+    }
+
+    fn destroy(&self) -> Pending<'_, Result<End, DriverError>> {
+        self.inner.outer.destroy()
+    }
+
+    fn pid(&self) -> Option<i32> {
+        self.inner.outer.pid()
+    }
+}

@@ -1,0 +1,162 @@
+//! QEMU: where it is, what it needs of the host, how it is started.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sloplet_engine::DriverError;
+
+use crate::{cache, failed, talk};
+
+/// Where the guest's ports are, inside QEMU's own sandbox.
+pub const AGENT_PORT: u16 = 2001;
+/// Questions to the keeper.
+pub const CONTROL_PORT: u16 = 2002;
+/// QEMU's own monitor.
+pub const MONITOR_PORT: u16 = 2003;
+
+/// Where distributions keep QEMU's parts.
+const MODULES: [&str; 3] = ["/usr/lib/x86_64-linux-gnu/qemu", "/usr/lib64/qemu", "/usr/lib/qemu"];
+
+/// What to do where there is none.
+pub const REMEDY: &str = "apt-get install qemu-system-x86 erofs-utils";
+
+/// QEMU's program on this host.
+pub fn find() -> Option<PathBuf> {
+    let name = format!("qemu-system-{}", std::env::consts::ARCH);
+    ["/usr/local/bin", "/usr/bin", "/bin"].iter().map(|dir| Path::new(dir).join(&name)).find(|path| path.exists())
+}
+
+/// A root with nothing but QEMU in it: the program, its libraries and firmware, copied.
+pub fn provide_root(data_dir: &Path, program: &Path) -> Result<PathBuf, DriverError> {
+    let step = "make a root for QEMU";
+    let name = format!("qemu-{}", cache::key(&["2", &program.display().to_string(), &cache::stamp(program)]));
+    cache::folder(data_dir, &name, |root| {
+        let mut files: BTreeSet<PathBuf> = libraries(program)?;
+        files.insert(program.to_owned());
+        for name in ["bios-microvm.bin", "qboot.rom", "linuxboot_dma.bin", "pvh.bin", "kvmvapic.bin"] {
+            let found = ["/usr/share/qemu", "/usr/share/seabios", "/usr/local/share/qemu"].iter();
+            files.extend(found.map(|dir| Path::new(dir).join(name)).find(|path| path.exists()));
+        }
+        // Distributions split it up; of its parts, only those that run a processor are needed.
+        for folder in MODULES.iter().map(Path::new) {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            for part in entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"accel-")) {
+                files.extend(libraries(&part.path())?);
+                files.insert(part.path());
+            }
+        }
+        for folder in ["proc", "dev", "sys", "tmp", "etc", "run", "home", "mnt"] {
+            fs::create_dir(root.join(folder)).map_err(|error| failed(step, error))?;
+        }
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        fs::set_permissions(root.join("tmp"), open).map_err(|error| failed(step, error))?;
+        for file in files {
+            let target = root.join(file.strip_prefix("/").unwrap_or(&file));
+            let folder = target.parent().unwrap_or(root);
+            let copied = fs::create_dir_all(folder).and_then(|()| fs::copy(&file, &target));
+            copied.map_err(|error| failed(step, format!("{}: {error}", file.display())))?;
+        }
+        // Firmware is looked for in one folder.
+        let shared = root.join("usr/share/qemu");
+        let beside = root.join("usr/share/seabios/bios-microvm.bin");
+        if beside.exists() && !shared.join("bios-microvm.bin").exists() {
+            let copied = fs::create_dir_all(&shared).and_then(|()| fs::copy(&beside, shared.join("bios-microvm.bin")));
+            copied.map_err(|error| failed(step, error))?;
+        }
+        Ok(())
+    })
+}
+
+/// The libraries that the dynamic linker finds for a program of the distribution.
+fn libraries(program: &Path) -> Result<BTreeSet<PathBuf>, DriverError> {
+    let output = Command::new("ldd").arg(program).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| failed("find QEMU's libraries with ldd", error))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
+/// A machine to be started.
+#[derive(Debug)]
+pub struct Start<'a> {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processors.
+    pub cpus: u32,
+    /// Read-only disks: what the guest knows each by, and its file.
+    pub disks: &'a [(String, String)],
+    /// The disk that is written to, a qcow2 image.
+    pub disk: &'a str,
+    /// The kernel.
+    pub kernel: &'a str,
+    /// Its first root.
+    pub initrd: &'a str,
+    /// How the machine gets its memory and where it goes on.
+    pub from: From<'a>,
+}
+
+/// Where a machine begins.
+#[derive(Debug, Clone, Copy)]
+pub enum From<'a> {
+    /// At the beginning.
+    Boot,
+    /// From a state that comes over standard input, with this file as its memory, which is not changed.
+    Saved(&'a str),
+    /// From a state that comes over standard input and has the memory in it, which goes to this file.
+    Unpack(&'a str),
+}
+
+/// QEMU's arguments.
+pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
+    let mut words: Vec<String> = vec![program.display().to_string()];
+    let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
+    add("-nodefaults -no-user-config -display none -no-reboot -name sloplet");
+    add("-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+    add("-machine microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=on,graphics=off,memory-backend=ram");
+    add("-accel tcg,thread=multi,tb-size=128 -cpu max");
+    let memory = start.memory;
+    match start.from {
+        From::Boot => add(&format!("-object memory-backend-ram,id=ram,size={memory}")),
+        From::Saved(file) => {
+            add(&format!("-object memory-backend-file,id=ram,size={memory},mem-path={file},share=off"))
+        }
+        From::Unpack(file) => {
+            add(&format!("-object memory-backend-file,id=ram,size={memory},mem-path={file},share=on"))
+        }
+    }
+    add(&format!("-m {memory}B -smp {}", start.cpus));
+    add(&format!("-kernel {} -initrd {}", start.kernel, start.initrd));
+    // The frequency is told: measuring it against a slow clock can take for ever where the host is busy.
+    let khz = sloplet_sys::clock::tsc_khz();
+    words.push("-append".into());
+    words.push(format!(
+        "console=ttyS0 quiet loglevel=1 panic=-1 reboot=t tsc_early_khz={khz} tsc=reliable lpj=4000000 mitigations=off \
+         nokaslr random.trust_cpu=on no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests -- {}",
+        crate::guest::SUBCOMMAND
+    ));
+    let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
+    add(match start.from {
+        From::Boot => "-chardev stdio,id=console,signal=off",
+        // Standard input is the saved state.
+        From::Saved(_) | From::Unpack(_) => "-chardev null,id=console",
+    });
+    add("-serial chardev:console");
+    add("-device virtio-serial-device,max_ports=8");
+    for (name, port) in [(talk::AGENT, AGENT_PORT), (talk::CONTROL, CONTROL_PORT)] {
+        add(&format!("-chardev socket,id={name},host=127.0.0.1,port={port},server=on,wait=off,nodelay=on"));
+        add(&format!("-device virtserialport,chardev={name},name={name}"));
+    }
+    add(&format!("-chardev socket,id=monitor,host=127.0.0.1,port={MONITOR_PORT},server=on,wait=off,nodelay=on"));
+    add("-mon chardev=monitor,mode=control");
+    for (name, file) in start.disks {
+        add(&format!("-drive if=none,id={name},file={file},format=raw,readonly=on,file.locking=off"));
+        add(&format!("-device virtio-blk-device,drive={name},serial={name}"));
+    }
+    add(&format!("-drive if=none,id=disk,file={},format=qcow2,discard=unmap,cache=unsafe", start.disk));
+    add("-device virtio-blk-device,drive=disk,serial=disk");
+    if !matches!(start.from, From::Boot) {
+        add("-incoming defer");
+    }
+    words
+}

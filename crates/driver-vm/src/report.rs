@@ -1,0 +1,62 @@
+//! What holds on this host.
+
+use std::path::Path;
+
+use sloplet_engine::Driver;
+use sloplet_policy::{Capability, DriverReport, Feature, Isolation};
+
+use crate::{kernel, qemu};
+
+/// Looks at the host.
+pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
+    let unavailable = missing(data_dir);
+    // Whatever the outer sandbox lacks, this lacks, too.
+    let outside = outer.report();
+    let by = |feature, detail: &str| {
+        let lacking = outside.capabilities.iter().find(|known| known.feature == feature);
+        match lacking {
+            Some(known) if known.enforcement == sloplet_policy::report::Enforcement::Missing => known.clone(),
+            _ => Capability::enforced(feature, detail),
+        }
+    };
+    let capabilities = vec![
+        by(Feature::Memory, "the machine's memory; within it the guest's cgroup, around it QEMU's"),
+        by(Feature::Cpu, "the machine's processors; within it the guest's cgroup, around it QEMU's"),
+        Capability::enforced(Feature::Pids, "the guest's cgroup"),
+        by(Feature::Disk, "a disk of that size"),
+        by(Feature::Timeout, "the host kills the first process of QEMU's sandbox, and the kernel all others with it"),
+        Capability::enforced(Feature::Output, "counted by the host"),
+        Capability::enforced(Feature::OwnRoot, "disks made of the image's layers, nothing of the host's files"),
+        Capability::enforced(Feature::NoNetwork, "the machine has no network device"),
+        Capability::enforced(Feature::SyscallFilter, "in the guest and around QEMU: seccomp allowlists"),
+        Capability::enforced(Feature::SecondWall, "a virtual machine, whose QEMU is in a sandbox of its own"),
+        Capability::enforced(Feature::OwnUids, "the guest's own; QEMU's are used by nobody else"),
+        Capability::enforced(Feature::RootInside, "sudo and package managers work in images that have them"),
+        by(Feature::Pause, "QEMU is frozen"),
+        Capability::enforced(Feature::OwnKernel, "Linux in QEMU; the processor is emulated (TCG), not virtualised"),
+        Capability::missing(Feature::MemorySnapshot, "not yet with this driver", None),
+    ];
+    DriverReport { driver: "vm".into(), isolation: Isolation::Vm, unavailable, capabilities }
+}
+
+/// What the host lacks for a machine at all.
+pub fn missing(data_dir: &Path) -> Option<String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Some("virtual machines are made on x86_64 only".into());
+    }
+    let have = |name: &str| {
+        ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+            .iter()
+            .any(|dir| Path::new(dir).join(name).exists())
+    };
+    if qemu::find().is_none() {
+        return Some(format!("QEMU is missing: {}", qemu::REMEDY));
+    }
+    if !have("mkfs.erofs") {
+        return Some(format!("mkfs.erofs is missing: {}", qemu::REMEDY));
+    }
+    if !have("mkfs.ext4") {
+        return Some("mkfs.ext4 is missing: apt-get install e2fsprogs".into());
+    }
+    kernel::find(data_dir).err().map(|error| error.to_string())
+}
