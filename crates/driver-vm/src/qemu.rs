@@ -132,7 +132,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     words.push("-append".into());
     words.push(format!(
         "console=ttyS0 quiet loglevel=1 panic=-1 reboot=t tsc_early_khz={khz} tsc=reliable lpj=4000000 mitigations=off \
-         nokaslr random.trust_cpu=on no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests -- {}",
+         random.trust_cpu=on no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests -- {}",
         crate::guest::SUBCOMMAND
     ));
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
