@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use sloplet_client::Agent;
 use sloplet_client::wire::{Exec, Target};
@@ -146,6 +146,9 @@ impl Vm {
             let mut control = crate::machine::dial(&agent, qemu::CONTROL_PORT).await?;
             talk::send(&mut control, &Ask::Begin(Box::new(ordered))).await?;
             let answer: Answer = talk::receive(&mut control).await?;
+            // What was said above waited for the guest to boot; this does not.
+            talk::send(&mut control, &Ask::Resume(crate::machine::own()?)).await?;
+            talk::receive::<Answer>(&mut control).await?;
             Ok::<_, std::io::Error>((control, answer))
         };
         let control = tokio::select! {
@@ -188,7 +191,6 @@ fn order(wanted: Wanted<'_>, parts: &Parts) -> Order {
         config: wanted.image.config.clone(),
         egress: wanted.egress,
         files: wanted.files.iter().map(translate).collect(),
-        now: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
     }
 }
 

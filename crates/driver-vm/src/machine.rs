@@ -107,6 +107,71 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Copies what was written to a folder. A frozen machine is thawed for that, and only the sandbox in it stands still.
+    async fn save(&self, target: OwnedFd) -> Result<SnapshotReport, DriverError> {
+        let frozen = matches!(*self.outer.state().borrow(), MachineState::Frozen { .. });
+        if frozen {
+            self.outer.pause(false).await?;
+        }
+        let began = std::time::Instant::now();
+        let saved = self.receive(target).await;
+        if frozen {
+            self.outer.pause(true).await?;
+        }
+        let saved = saved?;
+        let frozen_for = if frozen { Duration::ZERO } else { began.elapsed() };
+        Ok(SnapshotReport { bytes: saved.bytes, files: saved.files, skipped: saved.skipped, frozen_for })
+    }
+
+    async fn receive(&self, target: OwnedFd) -> Result<talk::Saved, DriverError> {
+        let step = "save what was written";
+        let fault = |error: io::Error| failed(step, error);
+        let mut control = self.control.lock().await;
+        let mut connection = match control.take() {
+            Some(connection) => connection,
+            None => dial(&self.agent().await?, qemu::CONTROL_PORT).await.map_err(fault)?,
+        };
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(fault)?;
+        ours.set_nonblocking(true).map_err(fault)?;
+        let mut ours = tokio::net::UnixStream::from_std(ours).map_err(fault)?;
+        let unpacking = tokio::task::spawn_blocking(move || sloplet_image::unpack_layer(theirs, &target));
+        let carried = async {
+            talk::send(&mut connection, &Ask::Save).await?;
+            loop {
+                let piece = tokio::time::timeout(PATIENCE, talk::receive_bytes(&mut connection));
+                let piece = piece.await.map_err(|_| io::Error::other("the guest does not answer"))??;
+                if piece.is_empty() {
+                    break;
+                }
+                tokio::io::AsyncWriteExt::write_all(&mut ours, &piece).await?;
+            }
+            talk::receive::<Answer>(&mut connection).await
+        };
+        let answer = carried.await;
+        drop(ours);
+        let unpacked = unpacking.await.map_err(|error| failed(step, error))?;
+        let unpacked = unpacked.map_err(|error| failed(step, error))?;
+        match answer.map_err(fault)? {
+            Answer::Saved(saved) => {
+                *control = Some(connection);
+                // Counted here: what the guest says is its own word.
+                Ok(talk::Saved { bytes: unpacked.bytes, skipped: saved.skipped + unpacked.skipped, ..saved })
+            }
+            Answer::Failed { detail, .. } => Err(failed(step, detail)),
+            _ => Err(failed(step, "the guest gave an odd answer")),
+        }
+    }
+}
+
+/// What belongs to this machine alone, and not to one that it was saved from.
+pub(crate) fn own() -> io::Result<talk::Resume> {
+    let mut entropy = vec![0; 64];
+    rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty())?;
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(talk::Resume { now, entropy })
+}
+
 /// A stream to a port of the machine. QEMU may only just be starting.
 pub(crate) async fn dial(agent: &Agent, port: u16) -> io::Result<Connection> {
     loop {
@@ -155,8 +220,7 @@ impl Machine for Emulated {
     }
 
     fn snapshot(&self, target: OwnedFd) -> Pending<'_, Result<SnapshotReport, DriverError>> {
-        drop(target);
-        Box::pin(async { Err(DriverError::Unsupported(sloplet_engine::driver::Unsupported("take snapshots"))) })
+        Box::pin(self.inner.save(target))
     }
 
     fn set_deadline(&self, after: Option<Duration>, overdue: Overdue) -> Pending<'_, Result<(), DriverError>> {

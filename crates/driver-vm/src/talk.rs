@@ -53,8 +53,6 @@ pub struct Order {
     pub egress: bool,
     /// Files that the host puts into its root.
     pub files: Vec<PutFile>,
-    /// The time, since 1970.
-    pub now: Duration,
 }
 
 /// A file that the host puts into the root.
@@ -77,8 +75,6 @@ pub struct Resume {
     pub now: Duration,
     /// Random bytes.
     pub entropy: Vec<u8>,
-    /// Its host name.
-    pub hostname: String,
 }
 
 /// What the guest answers.
@@ -88,6 +84,8 @@ pub enum Answer {
     Done,
     /// It uses so much.
     Usage(Used),
+    /// So much was sent.
+    Saved(Saved),
     /// It did not work.
     Failed {
         /// What was tried.
@@ -95,6 +93,15 @@ pub enum Answer {
         /// Why it failed.
         detail: String,
     },
+}
+
+/// What an archive holds.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Saved {
+    pub bytes: u64,
+    pub files: u64,
+    pub skipped: u64,
 }
 
 /// What a sandbox uses, as the guest's kernel counts it.

@@ -74,3 +74,4 @@ pub use pull::{Credentials, PullOptions};
 pub use recipe::{BASE_NAME, CODE_INTERPRETER_NAME, Recipe};
 pub use snapshot::SnapshotStaging;
 pub use store::{Collected, Store};
+pub use unpack::{Unpacked, unpack_layer};

@@ -35,11 +35,21 @@ const MAX_PENDING_BYTES: usize = 128 << 20;
 
 /// What unpacking found.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unpacked {
+pub struct Unpacked {
     /// Bytes of file content.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Entries left out: devices, FIFOs, AUFS bookkeeping.
-    pub(crate) skipped: u64,
+    pub skipped: u64,
+}
+
+/// Unpacks what a sandbox has written, as an archive of its own making, into an empty folder.
+pub fn unpack_layer(source: impl Read, root: impl AsFd) -> Result<Unpacked, ImageError> {
+    let mut budget = Budget::new(crate::Limits::default());
+    let stream = crate::decompress::LayerStream::new(source, &budget).map_err(stream_error)?;
+    let mut tar = TarStream::new(stream);
+    let unpacked = unpack(&mut tar, root.as_fd(), &mut budget, &|_| {})?;
+    tar.finish()?;
+    Ok(unpacked)
 }
 
 /// Unpacks `stream` into `root`, an empty directory. `wrote` hears of the bytes written so far.

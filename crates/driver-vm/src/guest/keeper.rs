@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, Timespec, clock_settime};
@@ -12,7 +13,7 @@ use sloplet_image::{HostBind, Image};
 use sloplet_policy::Span;
 use sloplet_spawner::launcher::Forked;
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, OnceCell, mpsc};
 
 use super::{mounts, ports};
 use crate::talk::{self, Answer, Ask, Order, Resume, Used};
@@ -24,23 +25,19 @@ type Streams = mpsc::UnboundedSender<std::sync::mpsc::Sender<std::os::unix::net:
 
 /// Answers until the machine is stopped.
 pub async fn run(forked: Forked) -> io::Result<()> {
-    let (control, mut questions) = mpsc::unbounded_channel();
+    let (control, mut questions) = mpsc::unbounded_channel::<Visitor>();
     serve(talk::CONTROL, control)?;
-    let (agent, mut visitors) = mpsc::unbounded_channel();
-    let mut keeper = Keeper { forked: Some(forked), agent: Some(agent), driver: None, machine: None };
-    loop {
-        tokio::select! {
-            Some(visitor) = questions.recv() => {
-                let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-                if visitor.send(theirs).is_ok() {
-                    ours.set_nonblocking(true)?;
-                    // One at a time, as the port has them.
-                    let _ = keeper.converse(UnixStream::from_std(ours)?, &mut visitors).await;
-                }
-            }
-            Some(visitor) = visitors.recv() => keeper.introduce(visitor).await,
+    let keeper =
+        Arc::new(Keeper { forked: Mutex::new(Some(forked)), machine: OnceCell::new(), driver: OnceCell::new() });
+    while let Some(visitor) = questions.recv().await {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        if visitor.send(theirs).is_ok() {
+            ours.set_nonblocking(true)?;
+            let stream = UnixStream::from_std(ours)?;
+            tokio::spawn(keeper.clone().converse(stream));
         }
     }
+    Ok(())
 }
 
 /// Lets every visitor of a port ask for a stream.
@@ -55,35 +52,23 @@ fn serve(name: &'static str, streams: Streams) -> io::Result<()> {
 type Visitor = std::sync::mpsc::Sender<std::os::unix::net::UnixStream>;
 
 struct Keeper {
-    forked: Option<Forked>,
-    agent: Option<Streams>,
-    driver: Option<Namespaces>,
-    machine: Option<Box<dyn Machine>>,
+    forked: Mutex<Option<Forked>>,
+    driver: OnceCell<Namespaces>,
+    machine: OnceCell<Box<dyn Machine>>,
 }
 
 impl Keeper {
-    async fn converse(
-        &mut self,
-        mut stream: UnixStream,
-        visitors: &mut mpsc::UnboundedReceiver<Visitor>,
-    ) -> io::Result<()> {
+    async fn converse(self: Arc<Self>, mut stream: UnixStream) -> io::Result<()> {
         loop {
-            let ask: Ask = tokio::select! {
-                ask = talk::receive(&mut stream) => ask?,
-                Some(visitor) = visitors.recv() => {
-                    self.introduce(visitor).await;
-                    continue;
-                }
-            };
-            let answer = match ask {
-                Ask::Begin(order) => self.begin(*order).await.map(|()| Answer::Done),
+            let answer = match talk::receive(&mut stream).await? {
+                Ask::Begin(order) => self.clone().begin(*order).await.map(|()| Answer::Done),
                 Ask::Usage => self.usage().await,
                 Ask::Resume(resume) => resumed(&resume).map(|()| Answer::Done),
                 Ask::Sync => {
                     rustix::fs::sync();
                     Ok(Answer::Done)
                 }
-                Ask::Save => Err(io::Error::other("not yet")),
+                Ask::Save => self.save(&mut stream).await,
             };
             let failed =
                 |error: io::Error| Answer::Failed { step: "do that in the guest".into(), detail: error.to_string() };
@@ -91,27 +76,47 @@ impl Keeper {
         }
     }
 
-    /// Gives somebody at the agent's port a stream to the agent.
-    async fn introduce(&mut self, visitor: Visitor) {
-        let Some(machine) = &self.machine else { return };
-        // A machine of namespaces has plain sockets; through a pair of them, whatever it has will do.
-        let Ok(mut stream) = machine.connect().await else { return };
-        let Ok((ours, theirs)) = std::os::unix::net::UnixStream::pair() else { return };
-        if ours.set_nonblocking(true).is_err() || visitor.send(theirs).is_err() {
-            return;
-        }
-        if let Ok(mut ours) = UnixStream::from_std(ours) {
-            tokio::spawn(async move {
-                let _ = tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut stream, 65_536, 65_536).await;
-            });
+    fn machine(&self) -> io::Result<&dyn Machine> {
+        self.machine.get().map(|machine| &**machine).ok_or_else(|| io::Error::other("there is no sandbox"))
+    }
+
+    /// Gives everybody at the agent's port a stream to the agent.
+    async fn introduce(self: Arc<Self>, mut visitors: mpsc::UnboundedReceiver<Visitor>) {
+        while let Some(visitor) = visitors.recv().await {
+            if let Err(error) = self.lead(visitor).await {
+                // The host sees a stream that ends, and comes again; the console is for whoever looks for the reason.
+                eprintln!("no stream to the agent: {error}");
+            }
         }
     }
 
-    async fn begin(&mut self, order: Order) -> io::Result<()> {
-        if self.machine.is_some() {
+    async fn lead(&self, visitor: Visitor) -> io::Result<()> {
+        let connected = self.machine()?.connect().await;
+        let mut stream = connected.map_err(|error| io::Error::other(error.to_string()))?;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut ours = UnixStream::from_std(ours)?;
+        visitor.send(theirs).map_err(io::Error::other)?;
+        tokio::spawn(async move {
+            let _ = tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut stream, 65_536, 65_536).await;
+        });
+        Ok(())
+    }
+
+    /// Sends what was written, while nothing changes.
+    async fn save(&self, stream: &mut UnixStream) -> io::Result<Answer> {
+        let machine = self.machine()?;
+        let other = |error: sloplet_engine::DriverError| io::Error::other(error.to_string());
+        machine.pause(true).await.map_err(other)?;
+        let sent = super::archive::send(&mounts::device("disk")?, stream).await;
+        machine.pause(false).await.map_err(other)?;
+        sent.map(Answer::Saved)
+    }
+
+    async fn begin(self: Arc<Self>, order: Order) -> io::Result<()> {
+        if self.machine.initialized() {
             return Err(io::Error::other("there is a sandbox already"));
         }
-        set_clock(order.now);
         let mut layers = Vec::new();
         for number in 0..order.layers {
             let target = PathBuf::from(format!("/layers/{number}"));
@@ -137,23 +142,21 @@ impl Keeper {
         let run = Path::new("/run/sloplet");
         let mut driver = Namespaces::new(Path::new(PROGRAM), run, Path::new("/tmp"), 1).lasting();
         driver = driver.on_device(&mounts::device("disk")?);
-        if let Some(forked) = self.forked.take() {
+        if let Some(forked) = self.forked.lock().await.take() {
             driver = driver.with_forked(forked);
         }
         let wanted =
             Wanted { id: &order.id, spec: &spec, image: &image, egress: order.egress, files: &files, memory: None };
         let machine = driver.create_lasting(wanted).await.map_err(|error| io::Error::other(error.to_string()))?;
-        self.machine = Some(machine);
-        self.driver = Some(driver);
-        if let Some(agent) = self.agent.take() {
-            serve(talk::AGENT, agent)?;
-        }
-        Ok(())
+        let _ = self.machine.set(machine);
+        let _ = self.driver.set(driver);
+        let (agent, visitors) = mpsc::unbounded_channel();
+        tokio::spawn(self.introduce(visitors));
+        serve(talk::AGENT, agent)
     }
 
     async fn usage(&self) -> io::Result<Answer> {
-        let Some(machine) = &self.machine else { return Err(io::Error::other("there is no sandbox")) };
-        let usage = machine.usage().await.map_err(|error| io::Error::other(error.to_string()))?;
+        let usage = self.machine()?.usage().await.map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Answer::Usage(Used {
             memory: usage.memory,
             memory_peak: usage.memory_peak,

@@ -5,8 +5,9 @@
 //! whoever breaks out of it has only reached a kernel of his own.
 //!
 //! - [`mounts`]: the way from the kernel's first root to one of ours; disks.
-//! - [`ports`]: the machine's ports. [`keeper`]: what the host asks for.
+//! - [`ports`]: the machine's ports. [`keeper`]: what the host asks for. [`archive`]: what was written.
 
+pub mod archive;
 pub mod keeper;
 pub mod mounts;
 pub mod ports;
