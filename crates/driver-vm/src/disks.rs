@@ -33,6 +33,10 @@ pub fn provide(data_dir: &Path, image: &Image, spec: &Spec) -> Result<Disks, Dri
         let detail = format!("a virtual machine has room for {MOST} layers, folders of the host and mounts together");
         return Err(failed("give the machine its disks", detail));
     }
+    if spec.mounts.iter().any(|bind| bind.writable || bind.volume) {
+        let why = "show a folder that is written to: use a read-only mount, and 'sloplet cp' for what comes out";
+        return Err(DriverError::Unsupported(Unsupported(why)));
+    }
     let mut disks = Disks::default();
     for layer in &image.layers {
         disks.layers.push(kept(data_dir, layer, &cache::stamp(layer), false)?);
@@ -41,10 +45,6 @@ pub fn provide(data_dir: &Path, image: &Image, spec: &Spec) -> Result<Disks, Dri
         disks.system.push(kept(data_dir, &bind.source, &age_of(&bind.source), true)?);
     }
     for bind in &spec.mounts {
-        if bind.writable || bind.volume {
-            let why = "show a folder that is written to: use a read-only mount, and 'sloplet cp' for what comes out";
-            return Err(DriverError::Unsupported(Unsupported(why)));
-        }
         let dir = tempfile::tempdir_in(data_dir.join(cache::FOLDER)).map_err(|error| failed("make a disk", error))?;
         let file = dir.path().join(DISK);
         let name = match bind.from.is_dir() {

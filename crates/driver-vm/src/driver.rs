@@ -68,11 +68,11 @@ impl Vm {
             }
             let qemu = qemu::find().ok_or_else(|| failed("find QEMU", qemu::REMEDY))?;
             Ok(Parts {
+                disks: disks::provide(&data_dir, &image, &spec)?,
                 root: qemu::provide_root(&data_dir, &qemu)?,
                 qemu,
                 boot: boot::provide(&data_dir, &kernel::find(&data_dir)?, &program)?,
                 empty: disk::empty(&data_dir, &spec.limits)?,
-                disks: disks::provide(&data_dir, &image, &spec)?,
             })
         });
         made.await.map_err(|error| failed("make the parts of a machine", error))?
