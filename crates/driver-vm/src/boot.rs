@@ -24,14 +24,22 @@ pub const KERNEL: &str = "kernel";
 /// The first root's.
 pub const INITRD: &str = "initrd";
 
+/// This program's, for what has to be done beside QEMU.
+pub const HELPER: &str = "helper";
+
 /// Makes what `kernel` and `program` need, if it is not there.
 pub fn provide(data_dir: &Path, kernel: &Kernel, program: &Path) -> Result<Boot, DriverError> {
-    let identity = ["1", &kernel.version, &cache::stamp(&kernel.image), &cache::stamp(program)];
+    let identity = ["2", &kernel.version, &cache::stamp(&kernel.image), &cache::stamp(program)];
     let folder = cache::folder(data_dir, &format!("boot-{}", cache::key(&identity)), |dir| {
         let packed = fs::read(&kernel.image).map_err(|error| failed("read the kernel", error))?;
         let plain = kernel::unpack(&packed).unwrap_or(packed);
         fs::write(dir.join(KERNEL), plain).map_err(|error| failed("keep the kernel", error))?;
         let program = fs::read(program).map_err(|error| failed("read this program", error))?;
+        let mut helper = segments_of(&program).to_vec();
+        forget_sections(&mut helper);
+        let written = fs::write(dir.join(HELPER), helper)
+            .and_then(|()| fs::set_permissions(dir.join(HELPER), std::os::unix::fs::PermissionsExt::from_mode(0o755)));
+        written.map_err(|error| failed("keep this program", error))?;
         let modules = modules::of(kernel)?;
         write_initrd(&dir.join(INITRD), segments_of(&program), &modules)
             .map_err(|error| failed("make the first root", error))

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use sloplet_client::Agent;
 use sloplet_client::wire::{Exec, Target};
+use sloplet_client::{Agent, Connection, Process};
 use sloplet_driver_namespaces::{Namespaces, disk};
 use sloplet_engine::driver::When;
 use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, PutFile, Wanted};
@@ -15,7 +15,8 @@ use sloplet_spawner::lease::MACHINES;
 
 use crate::boot::{self, Boot};
 use crate::disks::{self, Disks};
-use crate::machine::{Emulated, QEMU_TAG};
+use crate::machine::{self, Emulated, QEMU_TAG, dial};
+use crate::saved::{self, Record};
 use crate::talk::{Answer, Ask, Order};
 use crate::{cache, failed, kernel, outer, qcow2, qemu, report, talk};
 
@@ -80,87 +81,35 @@ impl Vm {
 
     async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
         let parts = self.provide(wanted.image, wanted.spec).await?;
-        let named = outer::disk_names(&parts.disks);
-        let memory = outer::guest_memory(&wanted.spec.limits, &parts.boot);
-        let spec = outer::spec(wanted.spec, memory, &parts.boot, &parts.empty, &named);
+        let record = match wanted.memory {
+            Some(folder) => Record::read(folder)?,
+            None => Record {
+                memory: outer::guest_memory(&wanted.spec.limits, &parts.boot),
+                cpus: outer::cpus(&wanted.spec.limits),
+                boot: parts.boot.folder.clone(),
+                empty: parts.empty.clone(),
+                disks: outer::disk_names(&parts.disks),
+            },
+        };
+        let spec = outer::spec(wanted.spec, &record, wanted.memory);
         let image = outer::image(&parts.root);
         let outside = Wanted { id: wanted.id, spec: &spec, image: &image, egress: false, files: &[], memory: None };
         let machine = match lasting {
             true => self.outer.create_lasting(outside).await?,
             false => self.outer.create(outside).await?,
         };
-        let begun = tokio::time::timeout(PATIENCE, self.begin(&*machine, wanted, &parts, memory)).await;
+        let begun = tokio::time::timeout(PATIENCE, begin(&*machine, wanted, &parts, &record)).await;
         let begun = begun.unwrap_or_else(|_| {
             let detail = format!("its agent did not answer within {} s", PATIENCE.as_secs());
             Err(failed("start the virtual machine", detail))
         });
         match begun {
-            Ok((agent, process, control)) => {
-                Ok(Box::new(Emulated::new(machine, agent, process, control, wanted.spec.limits.clone())))
-            }
+            Ok((agent, process, control)) => Ok(Box::new(Emulated::new(machine, agent, process, control, record))),
             Err(error) => {
                 let _ = machine.destroy().await;
                 Err(error)
             }
         }
-    }
-
-    /// Starts QEMU in its sandbox, and the sandbox in the machine.
-    async fn begin(
-        &self,
-        machine: &dyn Machine,
-        wanted: Wanted<'_>,
-        parts: &Parts,
-        memory: u64,
-    ) -> Result<(Agent, sloplet_client::Process, sloplet_client::Connection), DriverError> {
-        let step = "start QEMU in its sandbox";
-        let agent = Agent::connect(machine.connect().await?).await.map_err(|error| failed(step, error))?;
-        let disk = qcow2::overlay(wanted.spec.limits.disk.0, outer::EMPTY, "raw");
-        let target = Target { path: outer::DISK.as_bytes().to_vec().into(), ..Target::default() };
-        let mut upload = agent.write(target, 0o600, false).await.map_err(|error| failed(step, error))?;
-        upload.write(disk).await.map_err(|error| failed(step, error))?;
-        upload.finish().await.map_err(|error| failed(step, error))?;
-        let named = outer::disk_names(&parts.disks);
-        let disks: Vec<(String, String)> = named.iter().map(|(name, _)| (name.clone(), outer::place(name))).collect();
-        let start = qemu::Start {
-            memory,
-            cpus: outer::cpus(&wanted.spec.limits),
-            disks: &disks,
-            disk: outer::DISK,
-            kernel: &format!("{}/{}", outer::BOOT, boot::KERNEL),
-            initrd: &format!("{}/{}", outer::BOOT, boot::INITRD),
-            from: qemu::From::Boot,
-        };
-        let argv = qemu::arguments(&parts.qemu, &start).into_iter().map(|word| word.into_bytes().into()).collect();
-        let exec = Exec {
-            argv,
-            env: vec![b"PATH=/usr/bin".to_vec().into()],
-            cwd: Some(b"/tmp".to_vec().into()),
-            background: true,
-            tag: Some(QEMU_TAG.into()),
-            ..Exec::default()
-        };
-        let mut process = agent.exec(exec).await.map_err(|error| failed(step, error))?;
-        let ordered = order(wanted, parts);
-        let talked = async {
-            let mut control = crate::machine::dial(&agent, qemu::CONTROL_PORT).await?;
-            talk::send(&mut control, &Ask::Begin(Box::new(ordered))).await?;
-            let answer: Answer = talk::receive(&mut control).await?;
-            // What was said above waited for the guest to boot; this does not.
-            talk::send(&mut control, &Ask::Resume(crate::machine::own()?)).await?;
-            talk::receive::<Answer>(&mut control).await?;
-            Ok::<_, std::io::Error>((control, answer))
-        };
-        let control = tokio::select! {
-            talked = talked => match talked {
-                Ok((control, Answer::Done)) => control,
-                Ok((_, Answer::Failed { detail, .. })) => return Err(failed("bring up the sandbox in the machine", shorten(&detail))),
-                Ok(_) => return Err(failed("bring up the sandbox in the machine", "the guest gave an odd answer")),
-                Err(error) => return Err(failed("talk to the guest", error)),
-            },
-            said = crate::machine::last_words(&mut process) => return Err(failed("start the virtual machine", shorten(&said))),
-        };
-        Ok((agent, process, control))
     }
 
     async fn take_over(&self) -> Result<Adoption, DriverError> {
@@ -170,6 +119,79 @@ impl Vm {
             found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine)), frozen, age });
         }
         Ok(found)
+    }
+}
+
+type Begun = (Agent, Process, Connection);
+
+/// Starts QEMU in its sandbox, and the sandbox in the machine; or lets a saved one go on.
+async fn begin(
+    machine: &dyn Machine,
+    wanted: Wanted<'_>,
+    parts: &Parts,
+    record: &Record,
+) -> Result<Begun, DriverError> {
+    let step = "start QEMU in its sandbox";
+    let agent = Agent::connect(machine.connect().await?).await.map_err(|error| failed(step, error))?;
+    let (below, format) = match wanted.memory {
+        Some(_) => (format!("{}/{}", outer::SAVED, saved::DISK), "qcow2"),
+        None => (outer::EMPTY.to_owned(), "raw"),
+    };
+    let disk = qcow2::overlay(wanted.spec.limits.disk.0, &below, format);
+    let target = Target { path: outer::DISK.as_bytes().to_vec().into(), ..Target::default() };
+    let mut upload = agent.write(target, 0o600, false).await.map_err(|error| failed(step, error))?;
+    upload.write(disk).await.map_err(|error| failed(step, error))?;
+    upload.finish().await.map_err(|error| failed(step, error))?;
+    let disks: Vec<(String, String)> =
+        record.disks.iter().map(|(name, _)| (name.clone(), outer::place(name))).collect();
+    let from = if wanted.memory.is_some() { qemu::From::Saved } else { qemu::From::Boot };
+    let start = qemu::Start {
+        memory: record.memory,
+        cpus: record.cpus,
+        disks: &disks,
+        disk: outer::DISK,
+        kernel: &format!("{}/{}", outer::BOOT, boot::KERNEL),
+        initrd: &format!("{}/{}", outer::BOOT, boot::INITRD),
+        from,
+    };
+    let argv = qemu::arguments(&parts.qemu, &start).into_iter().map(|word| word.into_bytes().into()).collect();
+    let exec = Exec {
+        argv,
+        env: vec![b"PATH=/usr/bin".to_vec().into()],
+        cwd: Some(b"/tmp".to_vec().into()),
+        stdin: from == qemu::From::Saved,
+        background: true,
+        tag: Some(QEMU_TAG.into()),
+        ..Exec::default()
+    };
+    let mut process = agent.exec(exec).await.map_err(|error| failed(step, error))?;
+    let stdin = process.take_stdin();
+    let talked = async {
+        if let Some(folder) = wanted.memory {
+            saved::restore(&agent, stdin, folder).await?;
+        }
+        let mut control = dial(&agent, qemu::CONTROL_PORT).await?;
+        if wanted.memory.is_none() {
+            talk::send(&mut control, &Ask::Begin(Box::new(order(wanted, parts)))).await?;
+            match talk::receive(&mut control).await? {
+                Answer::Done => {}
+                Answer::Failed { detail, .. } => return Err(std::io::Error::other(shorten(&detail))),
+                _ => return Err(std::io::Error::other("the guest gave an odd answer")),
+            }
+        }
+        // The time and the like: what was said above waited for the guest to boot; this does not.
+        talk::send(&mut control, &Ask::Resume(machine::own()?)).await?;
+        match talk::receive(&mut control).await? {
+            Answer::Done => Ok(control),
+            _ => Err(std::io::Error::other("the guest cannot have numbers and a time of its own")),
+        }
+    };
+    tokio::select! {
+        talked = talked => match talked {
+            Ok(control) => Ok((agent, process, control)),
+            Err(error) => Err(failed("bring up the sandbox in the machine", error)),
+        },
+        said = machine::last_words(&mut process) => Err(failed("start the virtual machine", shorten(&said))),
     }
 }
 

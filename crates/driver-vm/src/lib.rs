@@ -11,6 +11,7 @@
 //! - [`driver`], [`machine`]: as the engine sees it. [`outer`]: QEMU's own sandbox. [`report`]: what holds here.
 //! - [`qemu`]: its arguments and files. [`kernel`], [`modules`], [`boot`], [`cpio`]: what it boots.
 //! - [`disks`], [`qcow2`]: its disks. [`cache`]: what is made once. [`talk`]: what is said to the guest.
+//! - [`saved`], [`monitor`]: machines saved with their memory.
 //! - [`setup`]: a kernel for hosts that have none.
 //!
 //! Limitations: x86_64 guests on x86_64 hosts; no writable mounts and no volumes; the processor is emulated.
@@ -24,10 +25,12 @@ pub mod guest;
 pub mod kernel;
 pub mod machine;
 pub mod modules;
+pub mod monitor;
 pub mod outer;
 pub mod qcow2;
 pub mod qemu;
 pub mod report;
+pub mod saved;
 pub mod setup;
 pub mod talk;
 

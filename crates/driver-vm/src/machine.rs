@@ -2,15 +2,16 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sloplet_client::{Agent, Connection, Process, ProcessEvent};
-use sloplet_engine::driver::ByteStream;
+use sloplet_engine::driver::{ByteStream, CheckpointReport, Unsupported};
 use sloplet_engine::{DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Usage};
-use sloplet_policy::Limits;
 use tokio::sync::{Mutex, watch};
 
+use crate::saved::{self, Record};
 use crate::talk::{self, Answer, Ask};
 use crate::{failed, qemu};
 
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A sandbox in a virtual machine.
 pub struct Emulated {
     inner: Arc<Inner>,
-    limits: Option<Limits>,
+    record: Option<Record>,
 }
 
 struct Inner {
@@ -41,18 +42,18 @@ impl Emulated {
         agent: Agent,
         process: Process,
         control: Connection,
-        limits: Limits,
+        record: Record,
     ) -> Self {
         let inner = Arc::new(Inner { outer, agent: Mutex::new(Some(agent)), control: Mutex::new(Some(control)) });
         tokio::spawn(inner.clone().follow(Some(process)));
-        Self { inner, limits: Some(limits) }
+        Self { inner, record: Some(record) }
     }
 
     /// One that was made for an earlier engine.
     pub(crate) fn adopted(outer: Box<dyn Machine>) -> Self {
         let inner = Arc::new(Inner { outer, agent: Mutex::new(None), control: Mutex::new(None) });
         tokio::spawn(inner.clone().follow(None));
-        Self { inner, limits: None }
+        Self { inner, record: None }
     }
 }
 
@@ -223,19 +224,41 @@ impl Machine for Emulated {
         Box::pin(self.inner.save(target))
     }
 
+    fn checkpoint<'a>(
+        &'a self,
+        memory: &'a Path,
+        files: OwnedFd,
+    ) -> Pending<'a, Result<CheckpointReport, DriverError>> {
+        drop(files); // what was written is on the disk that is saved with the memory
+        Box::pin(async move {
+            let Some(record) = &self.record else {
+                let why = "save the memory of a machine that an earlier engine made";
+                return Err(DriverError::Unsupported(Unsupported(why)));
+            };
+            let frozen = matches!(*self.inner.outer.state().borrow(), MachineState::Frozen { .. });
+            if frozen {
+                let why = "save the memory of a machine that is frozen: resume it first";
+                return Err(DriverError::Unsupported(Unsupported(why)));
+            }
+            let began = std::time::Instant::now();
+            let agent = self.inner.agent().await?;
+            let saved = saved::save(&agent, record, memory).await;
+            let memory_bytes = saved.map_err(|error| failed("save the machine's memory", error))?;
+            let files = SnapshotReport { frozen_for: began.elapsed(), ..SnapshotReport::default() };
+            Ok(CheckpointReport { files, memory_bytes })
+        })
+    }
+
     fn set_deadline(&self, after: Option<Duration>, overdue: Overdue) -> Pending<'_, Result<(), DriverError>> {
         self.inner.outer.set_deadline(after, overdue)
     }
 
     fn usage(&self) -> Pending<'_, Result<Usage, DriverError>> {
         Box::pin(async move {
-            let mut outer = self.inner.outer.usage().await?;
+            let outer = self.inner.outer.usage().await?;
             let frozen = !matches!(*self.inner.outer.state().borrow(), MachineState::Running);
             if !frozen && let Ok(Answer::Usage(used)) = self.inner.ask(Ask::Usage).await {
                 return Ok(used.with(outer));
-            }
-            if let Some(limits) = &self.limits {
-                outer.disk_total = limits.disk.0;
             }
             Ok(outer)
         })

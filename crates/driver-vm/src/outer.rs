@@ -8,6 +8,7 @@ use sloplet_policy::{ByteSize, Cpus, Limits, Spec};
 
 use crate::boot::Boot;
 use crate::disks::Disks;
+use crate::saved::Record;
 
 /// Memory that the guest's kernel and the keeper need besides the sandbox's.
 const GUEST_OWN: u64 = 128 << 20;
@@ -19,6 +20,8 @@ const QEMU_OWN: u64 = 384 << 20;
 pub const BOOT: &str = "/mnt/boot";
 /// The empty disk below the one that is written to.
 pub const EMPTY: &str = "/mnt/empty";
+/// A saved machine.
+pub const SAVED: &str = "/mnt/saved";
 /// The disk that is written to.
 pub const DISK: &str = "/tmp/disk";
 
@@ -44,15 +47,16 @@ pub fn disk_names(disks: &Disks) -> Vec<(String, PathBuf)> {
 }
 
 /// The description of QEMU's sandbox.
-pub fn spec(wanted: &Spec, memory: u64, boot: &Boot, empty: &Path, disks: &[(String, PathBuf)]) -> Spec {
+pub fn spec(wanted: &Spec, made_of: &Record, saved: Option<&Path>) -> Spec {
     let limits = &wanted.limits;
     // The image of a disk has tables besides what was written.
     let disk = limits.disk.0 + limits.disk.0 / 64 + (32 << 20);
     // Kept in memory unless that is too much for it, see `Limits::disk_outgrows_memory`: room for both.
-    let memory = memory + QEMU_OWN + disk;
+    let memory = made_of.memory + QEMU_OWN + disk;
     let show = |from: &Path, to: String| Bind { from: from.to_owned(), to: to.into(), writable: false, volume: false };
-    let mut mounts = vec![show(&boot.folder, BOOT.into()), show(empty, EMPTY.into())];
-    mounts.extend(disks.iter().map(|(name, file)| show(file, place(name))));
+    let mut mounts = vec![show(&made_of.boot, BOOT.into()), show(&made_of.empty, EMPTY.into())];
+    mounts.extend(saved.map(|folder| show(folder, SAVED.into())));
+    mounts.extend(made_of.disks.iter().map(|(name, file)| show(file, place(name))));
     Spec {
         image: "qemu".into(),
         limits: Limits {

@@ -16,6 +16,9 @@ pub const CONTROL_PORT: u16 = 2002;
 /// QEMU's own monitor.
 pub const MONITOR_PORT: u16 = 2003;
 
+/// Where a machine's state is caught while it is saved.
+pub const CATCH_PORT: u16 = 2005;
+
 /// Where distributions keep QEMU's parts.
 const MODULES: [&str; 3] = ["/usr/lib/x86_64-linux-gnu/qemu", "/usr/lib64/qemu", "/usr/lib/qemu"];
 
@@ -93,18 +96,16 @@ pub struct Start<'a> {
     /// Its first root.
     pub initrd: &'a str,
     /// How the machine gets its memory and where it goes on.
-    pub from: From<'a>,
+    pub from: From,
 }
 
 /// Where a machine begins.
-#[derive(Debug, Clone, Copy)]
-pub enum From<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
     /// At the beginning.
     Boot,
-    /// From a state that comes over standard input, with this file as its memory, which is not changed.
-    Saved(&'a str),
-    /// From a state that comes over standard input and has the memory in it, which goes to this file.
-    Unpack(&'a str),
+    /// From a state that comes over standard input when the monitor says so.
+    Saved,
 }
 
 /// QEMU's arguments.
@@ -116,15 +117,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add("-machine microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=on,graphics=off,memory-backend=ram");
     add("-accel tcg,thread=multi,tb-size=128 -cpu max");
     let memory = start.memory;
-    match start.from {
-        From::Boot => add(&format!("-object memory-backend-ram,id=ram,size={memory}")),
-        From::Saved(file) => {
-            add(&format!("-object memory-backend-file,id=ram,size={memory},mem-path={file},share=off"))
-        }
-        From::Unpack(file) => {
-            add(&format!("-object memory-backend-file,id=ram,size={memory},mem-path={file},share=on"))
-        }
-    }
+    add(&format!("-object memory-backend-ram,id=ram,size={memory}"));
     add(&format!("-m {memory}B -smp {}", start.cpus));
     add(&format!("-kernel {} -initrd {}", start.kernel, start.initrd));
     // The frequency is told: measuring it against a slow clock can take for ever where the host is busy.
@@ -139,7 +132,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add(match start.from {
         From::Boot => "-chardev stdio,id=console,signal=off",
         // Standard input is the saved state.
-        From::Saved(_) | From::Unpack(_) => "-chardev null,id=console",
+        From::Saved => "-chardev null,id=console",
     });
     add("-serial chardev:console");
     add("-device virtio-serial-device,max_ports=8");
@@ -155,7 +148,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     }
     add(&format!("-drive if=none,id=disk,file={},format=qcow2,discard=unmap,cache=unsafe", start.disk));
     add("-device virtio-blk-device,drive=disk,serial=disk");
-    if !matches!(start.from, From::Boot) {
+    if start.from == From::Saved {
         add("-incoming defer");
     }
     words

@@ -34,7 +34,7 @@ pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
         Capability::enforced(Feature::RootInside, "sudo and package managers work in images that have them"),
         by(Feature::Pause, "QEMU is frozen"),
         Capability::enforced(Feature::OwnKernel, "Linux in QEMU; the processor is emulated (TCG), not virtualised"),
-        Capability::missing(Feature::MemorySnapshot, "not yet with this driver", None),
+        Capability::enforced(Feature::MemorySnapshot, "QEMU saves memory and disk; each fork has copies of its own"),
     ];
     DriverReport { driver: "vm".into(), isolation: Isolation::Vm, unavailable, capabilities }
 }

@@ -131,6 +131,35 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
     machine.pause(false).await.unwrap();
     assert_eq!(sh(&agent, None, "cat /tmp/file").await.0, "kept");
 
+    // Saved with its memory: two others go on from there, with what ran, a clock and random numbers of their own.
+    sh(&agent, None, "(n=0; while :; do n=$((n+1)); echo $n > /tmp/count; sleep 0.1; done) >/dev/null 2>&1 &").await;
+    let memory = world.dir.path().join("memory");
+    std::fs::create_dir(&memory).unwrap();
+    let nothing: OwnedFd = std::fs::File::open(&memory).unwrap().into();
+    let saved = machine.checkpoint(&memory, nothing).await.unwrap();
+    assert!(saved.memory_bytes > 1 << 20, "{saved:?}");
+    assert_eq!(sh(&agent, None, "cat /tmp/file").await.0, "kept", "it goes on");
+    sh(&agent, None, "echo later > /tmp/file").await;
+    let mut drawn = Vec::new();
+    for id in ["m2", "m3"] {
+        let began = std::time::Instant::now();
+        let fork = driver.create(Wanted { id, memory: Some(&memory), ..world.wanted() }).await.unwrap();
+        let agent = agent_of(&*fork).await;
+        eprintln!("{id} goes on after {:?}", began.elapsed());
+        assert_eq!(sh(&agent, None, "cat /tmp/file").await.0, "kept");
+        let counts = "cat /tmp/count; sleep 1; cat /tmp/count";
+        let (counts, _) = sh(&agent, None, counts).await;
+        let counts: Vec<u64> = counts.lines().map(|line| line.parse().unwrap()).collect();
+        assert!(counts[0] < counts[1], "{counts:?}");
+        drawn.push(sh(&agent, None, "busybox od -An -tx1 -N16 /dev/urandom").await.0);
+        let clock: i64 = sh(&agent, None, "date +%s").await.0.parse().unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+        assert!((clock - now).abs() < 30, "{clock} is not {now}");
+        fork.destroy().await.unwrap();
+    }
+    assert!(drawn[0].len() > 30 && drawn[0] != drawn[1], "{drawn:?}");
+    sh(&agent, None, "echo kept > /tmp/file").await;
+
     // The engine goes away; the next one finds the machine, and all in it.
     drop((agent, machine, driver));
     let driver = world.driver();

@@ -303,6 +303,9 @@ pub enum Command {
     /// Images that sandboxes start from.
     #[command(subcommand)]
     Image(Image),
+    /// What virtual machines (`--isolation vm`) need.
+    #[command(subcommand)]
+    Vm(Vm),
     /// Replace real values in a file by fakes that fit, or make rows from nothing.
     #[command(after_help = MASK_EXAMPLES)]
     Mask(Box<Mask>),
@@ -317,6 +320,17 @@ pub enum Command {
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
+    },
+}
+
+/// Virtual machines.
+#[derive(Debug, Subcommand)]
+pub enum Vm {
+    /// Download the distribution's cloud kernel into the data folder; it is not installed.
+    #[command(after_help = "Example:\n  sloplet vm setup && sloplet run --isolation vm --image base -- uname -a")]
+    Setup {
+        /// A kernel's package that is here already (.deb).
+        package: Option<PathBuf>,
     },
 }
 

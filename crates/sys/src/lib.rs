@@ -11,6 +11,7 @@
 //! - [`loopback`]: the one network interface a sandbox has.
 //! - [`loopdev`]: a file as a block device.
 //! - [`mount`]: changing what is mounted, `mount_setattr(2)`.
+//! - [`random`]: the kernel's random numbers.
 //! - [`spawn`]: starting a program from the agent.
 //! - [`transparent`]: sockets that stand for other hosts.
 
@@ -22,5 +23,6 @@ pub mod identity;
 pub mod loopback;
 pub mod loopdev;
 pub mod mount;
+pub mod random;
 pub mod spawn;
 pub mod transparent;

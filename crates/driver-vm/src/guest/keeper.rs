@@ -196,7 +196,8 @@ fn set_clock(now: Duration) {
 
 fn resumed(resume: &Resume) -> io::Result<()> {
     set_clock(resume.now);
-    // Read by the pool at once, and counted when the kernel draws from it next.
-    std::fs::write("/dev/urandom", &resume.entropy)?;
-    Ok(())
+    // Two machines that go on from the same moment must not draw the same numbers.
+    let mut pool = std::fs::OpenOptions::new().write(true).open("/dev/urandom")?;
+    std::io::Write::write_all(&mut pool, &resume.entropy)?;
+    sloplet_sys::random::reseed(&pool)
 }

@@ -12,14 +12,35 @@ pub mod keeper;
 pub mod mounts;
 pub mod ports;
 
+use std::io::Write;
+
 use sloplet_spawner::launcher::Forked;
 use sloplet_spawner::server::Haste;
 
 /// The hidden subcommand that the kernel starts this program with.
 pub const SUBCOMMAND: &str = "__guest";
 
+/// The word after the subcommand that makes this program catch a machine's state, beside QEMU.
+pub const CATCH: &str = "catch";
+
+/// Hands what comes to a port of loopback to standard output, after a line that says that it listens.
+fn catch(port: &str) -> std::io::Result<()> {
+    let port: u16 = port.parse().map_err(std::io::Error::other)?;
+    let listener = std::net::TcpListener::bind(("127.0.0.1", port))?;
+    let mut output = std::io::stdout().lock();
+    output.write_all(b"ready\n")?;
+    output.flush()?;
+    let (mut stream, _) = listener.accept()?;
+    std::io::copy(&mut stream, &mut output)?;
+    output.flush()
+}
+
 /// The first process of a machine. Returns only to tell what went wrong; the kernel then stops the machine.
 pub fn main() -> String {
+    if std::env::args().nth(2).as_deref() == Some(CATCH) {
+        let caught = catch(&std::env::args().nth(3).unwrap_or_default());
+        return caught.err().map(|error| error.to_string()).unwrap_or_default();
+    }
     let begun = mounts::settle().and_then(|()| {
         // As long as there is one thread only.
         let forked = Forked::fork(Haste::None).map_err(|problem| std::io::Error::other(problem.to_string()))?;

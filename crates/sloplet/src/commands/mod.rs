@@ -29,6 +29,7 @@ mod shell;
 mod snapshot;
 mod timeout;
 mod verify;
+mod vm;
 mod volume;
 mod watch;
 
@@ -49,6 +50,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Doctor { json } => doctor::run(data, json),
         Command::Compare { rounds, svg, json } => compare::run(data, rounds.into(), json, svg.as_deref()),
         Command::Image(command) => image::run(data, command),
+        Command::Vm(command) => vm::run(data, command),
         Command::Mask(options) => mask::run(*options),
         Command::Gc { json } => gc::run(data, json),
         Command::Completion { shell } => Ok(completion::run(shell)),
