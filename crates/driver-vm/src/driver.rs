@@ -104,7 +104,9 @@ impl Vm {
             Err(failed("start the virtual machine", detail))
         });
         match begun {
-            Ok((agent, process, control)) => Ok(Box::new(Emulated::new(machine, agent, process, control, record))),
+            Ok((agent, process, control)) => {
+                Ok(Box::new(Emulated::new(machine, agent, process, control, record, wanted.memory.is_some())))
+            }
             Err(error) => {
                 let _ = machine.destroy().await;
                 Err(error)
@@ -116,7 +118,7 @@ impl Vm {
         let mut found = self.outer.adopt().await?;
         let living = std::mem::take(&mut found.living);
         for Adopted { id, machine, frozen, age } in living {
-            found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine)), frozen, age });
+            found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine, frozen)), frozen, age });
         }
         Ok(found)
     }

@@ -4,11 +4,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sloplet_client::{Agent, Connection, Process, ProcessEvent};
 use sloplet_engine::driver::{ByteStream, CheckpointReport, Unsupported};
 use sloplet_engine::{DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Usage};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{Mutex, watch};
 
 use crate::saved::{self, Record};
@@ -25,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Emulated {
     inner: Arc<Inner>,
     record: Option<Record>,
+    /// For how long the agent's port must be left alone before the first visit.
+    gap: Duration,
 }
 
 struct Inner {
@@ -33,6 +37,8 @@ struct Inner {
     agent: Mutex<Option<Agent>>,
     /// To the keeper in the guest.
     control: Mutex<Option<Connection>>,
+    /// Whether this engine froze it; that its deadline did shows in its state.
+    frozen: AtomicBool,
 }
 
 impl Emulated {
@@ -43,17 +49,28 @@ impl Emulated {
         process: Process,
         control: Connection,
         record: Record,
+        restored: bool,
     ) -> Self {
-        let inner = Arc::new(Inner { outer, agent: Mutex::new(Some(agent)), control: Mutex::new(Some(control)) });
+        let inner = Arc::new(Inner {
+            outer,
+            agent: Mutex::new(Some(agent)),
+            control: Mutex::new(Some(control)),
+            frozen: AtomicBool::new(false),
+        });
         tokio::spawn(inner.clone().follow(Some(process)));
-        Self { inner, record: Some(record) }
+        Self { inner, record: Some(record), gap: if restored { GAP / 4 } else { Duration::ZERO } }
     }
 
     /// One that was made for an earlier engine.
-    pub(crate) fn adopted(outer: Box<dyn Machine>) -> Self {
-        let inner = Arc::new(Inner { outer, agent: Mutex::new(None), control: Mutex::new(None) });
+    pub(crate) fn adopted(outer: Box<dyn Machine>, frozen: bool) -> Self {
+        let inner = Arc::new(Inner {
+            outer,
+            agent: Mutex::new(None),
+            control: Mutex::new(None),
+            frozen: AtomicBool::new(frozen),
+        });
         tokio::spawn(inner.clone().follow(None));
-        Self { inner, record: None }
+        Self { inner, record: None, gap: GAP }
     }
 }
 
@@ -67,6 +84,10 @@ impl Inner {
         let made = Agent::connect_later(self.outer.connect().await?);
         *agent = Some(made.clone());
         Ok(made)
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Relaxed) || matches!(*self.outer.state().borrow(), MachineState::Frozen { .. })
     }
 
     /// When QEMU ends, for whatever reason, its sandbox has no purpose any more.
@@ -111,7 +132,7 @@ impl Inner {
 impl Inner {
     /// Copies what was written to a folder. A frozen machine is thawed for that, and only the sandbox in it stands still.
     async fn save(&self, target: OwnedFd) -> Result<SnapshotReport, DriverError> {
-        let frozen = matches!(*self.outer.state().borrow(), MachineState::Frozen { .. });
+        let frozen = self.is_frozen();
         if frozen {
             self.outer.pause(false).await?;
         }
@@ -184,6 +205,26 @@ pub(crate) async fn dial(agent: &Agent, port: u16) -> io::Result<Connection> {
     }
 }
 
+/// How long a port must have no visitor for the guest to notice that one has gone.
+const GAP: Duration = Duration::from_millis(400);
+
+/// Connects a stream with the agent in the guest, which speaks first. If it does not, the guest may have missed that its
+/// former visitor went: then there is a longer gap, and another try.
+async fn lead(agent: Agent, mut stream: DuplexStream, mut gap: Duration) -> io::Result<()> {
+    let mut first = vec![0; 4096];
+    for wait in [5, 10, 20, 40, 80] {
+        tokio::time::sleep(gap).await;
+        let mut connection = dial(&agent, qemu::AGENT_PORT).await?;
+        if let Ok(count) = tokio::time::timeout(Duration::from_secs(wait), connection.read(&mut first)).await {
+            stream.write_all(&first[..count?]).await?;
+            tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut connection, 65_536, 65_536).await?;
+            return Ok(());
+        }
+        gap = (gap * 2).max(GAP);
+    }
+    Ok(())
+}
+
 /// Waits for the end of a process, and returns the last of what it said.
 pub(crate) async fn last_words(process: &mut Process) -> String {
     let mut said: Vec<u8> = Vec::new();
@@ -205,19 +246,19 @@ impl Machine for Emulated {
         Box::pin(async move {
             let agent = self.inner.agent().await?;
             // It may be frozen: the stream is there at once, and leads somewhere later.
-            let (ours, mut theirs) = tokio::io::duplex(256 * 1024);
-            tokio::spawn(async move {
-                if let Ok(mut connection) = dial(&agent, qemu::AGENT_PORT).await {
-                    let _ =
-                        tokio::io::copy_bidirectional_with_sizes(&mut theirs, &mut connection, 65_536, 65_536).await;
-                }
-            });
+            let (ours, theirs) = tokio::io::duplex(256 * 1024);
+            let gap = self.gap;
+            tokio::spawn(lead(agent, theirs, gap));
             Ok(Box::new(ours) as Box<dyn ByteStream>)
         })
     }
 
     fn pause(&self, frozen: bool) -> Pending<'_, Result<(), DriverError>> {
-        self.inner.outer.pause(frozen)
+        Box::pin(async move {
+            self.inner.outer.pause(frozen).await?;
+            self.inner.frozen.store(frozen, Ordering::Relaxed);
+            Ok(())
+        })
     }
 
     fn snapshot(&self, target: OwnedFd) -> Pending<'_, Result<SnapshotReport, DriverError>> {
@@ -235,7 +276,7 @@ impl Machine for Emulated {
                 let why = "save the memory of a machine that an earlier engine made";
                 return Err(DriverError::Unsupported(Unsupported(why)));
             };
-            let frozen = matches!(*self.inner.outer.state().borrow(), MachineState::Frozen { .. });
+            let frozen = self.inner.is_frozen();
             if frozen {
                 let why = "save the memory of a machine that is frozen: resume it first";
                 return Err(DriverError::Unsupported(Unsupported(why)));
@@ -256,8 +297,9 @@ impl Machine for Emulated {
     fn usage(&self) -> Pending<'_, Result<Usage, DriverError>> {
         Box::pin(async move {
             let outer = self.inner.outer.usage().await?;
-            let frozen = !matches!(*self.inner.outer.state().borrow(), MachineState::Running);
-            if !frozen && let Ok(Answer::Usage(used)) = self.inner.ask(Ask::Usage).await {
+            if !self.inner.is_frozen()
+                && let Ok(Answer::Usage(used)) = self.inner.ask(Ask::Usage).await
+            {
                 return Ok(used.with(outer));
             }
             Ok(outer)

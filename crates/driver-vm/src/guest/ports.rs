@@ -42,8 +42,13 @@ pub fn serve(name: &'static str, session: impl Fn() -> Option<UnixStream> + Send
             while !connected(&port) {
                 std::thread::sleep(LOOK);
             }
-            let Some(stream) = session() else { return };
-            let Ok(other) = stream.try_clone() else { return };
+            // Whoever cannot be led further sees a stream that says nothing, and comes again.
+            let Some((stream, other)) =
+                session().and_then(|stream| stream.try_clone().ok().map(|other| (stream, other)))
+            else {
+                std::thread::sleep(LOOK * 10);
+                continue;
+            };
             let over = Arc::new(AtomicBool::new(false));
             let (outward, ended) = (port.clone(), over.clone());
             let writer = std::thread::spawn(move || {
