@@ -80,6 +80,10 @@ mod tests {
         assert_eq!(bytes.len() % 4, 0);
         let text = String::from_utf8_lossy(&bytes);
         assert_eq!(text.matches("070701").count(), 4);
-        assert!(text.contains("init\0") && text.contains("12345\0\0\0070701") && text.ends_with("TRAILER!!!\0\0\0\0"));
+        assert!(
+            text.contains("init\0")
+                && text.contains(&format!("12345{}070701", "\0".repeat(3)))
+                && text.ends_with("TRAILER!!!\0\0\0\0")
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Machines that really run, under emulation: a boot takes seconds, so each of them is asked for much.
 
+#![allow(clippy::unwrap_used)]
+
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
