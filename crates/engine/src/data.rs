@@ -36,7 +36,7 @@ pub enum DataError {
         /// Where it was to go.
         to: PathBuf,
         /// Why.
-        source: Box<MaskError>,
+        source: MaskError,
     },
     /// It is protected, and would go in as it is, in part.
     #[error("'{}' is protected, and its rules keep {column} as it is: mask that column, too, or drop it", .from.display())]
@@ -84,7 +84,7 @@ pub(crate) struct Rules {
 }
 
 /// Masks these files for the sandbox `id`. Either all of them, or nothing is left.
-pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -> Result<Masked, DataError> {
+pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -> Result<Masked, Box<DataError>> {
     let mut masked = Masked::default();
     if mounts.is_empty() {
         return Ok(masked);
@@ -93,16 +93,15 @@ pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -
     let path = folder.0.clone();
     masked.folder = Some(folder);
     for (number, mount) in mounts.iter().enumerate() {
-        let failed =
-            |source| DataError::Mask { from: mount.from.clone(), to: mount.to.clone(), source: Box::new(source) };
-        let real = rules.host.check(&mount.from)?;
+        let failed = |source| Box::new(DataError::Mask { from: mount.from.clone(), to: mount.to.clone(), source });
+        let real = rules.host.check(&mount.from).map_err(DataError::from)?;
         let config = Config::load(&mount.mask).map_err(failed)?;
         if rules.all.check(&real).is_err()
             && let Some(column) = kept(&config)
         {
-            return Err(DataError::Kept { from: mount.from.clone(), column });
+            return Err(DataError::Kept { from: mount.from.clone(), column }.into());
         }
-        let key = key(data, mount).map_err(|error| error.map_or(DataError::Key, failed))?;
+        let key = key(data, mount).map_err(|error| error.map_or_else(|| Box::new(DataError::Key), failed))?;
         let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let copy = path.join(format!("{number}-{name}"));
         let options = Options { table: mount.table.clone(), ..Options::default() };

@@ -116,7 +116,7 @@ pub enum EngineError {
     Outward(std::io::Error),
     /// A file that goes in masked.
     #[error(transparent)]
-    Data(#[from] DataError),
+    Data(#[from] Box<DataError>),
     /// It could not be written down, so it was not done.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -545,7 +545,7 @@ impl Engine {
         let rules = data::Rules { host: Protected::for_host(home.as_deref(), &own), all: self.protected() };
         let (place, id, mounts) = (self.places.data.clone(), id.to_owned(), spec.data.clone());
         let masking = tokio::task::spawn_blocking(move || data::mask(&place, &id, &mounts, &rules));
-        let broken = |error| EngineError::Data(DataError::Folder(std::io::Error::other(error)));
+        let broken = |error| Box::new(DataError::Folder(std::io::Error::other(error)));
         Ok(masking.await.map_err(broken)??)
     }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::rule::Kind;
 
 /// Digests kept of each side of each kind.
-const MOST: usize = 1 << 14;
+const MOST: usize = 1 << 12;
 
 #[derive(Default, Clone, Copy)]
 struct Digested(u64);

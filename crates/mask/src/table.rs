@@ -12,7 +12,11 @@ use crate::text::{Known, Scrubber};
 use crate::{Key, MaskError};
 
 /// Fakes remembered per column: names and cities come again and again.
-const SLOTS: usize = 1 << 13;
+const SLOTS: usize = 1 << 12;
+/// Lookups for nothing, beyond what hits made good for, after which a column's values hardly ever come again.
+const WASTE: u32 = 1 << 12;
+/// Bytes of a value and its fake that are remembered: a slot is a line of the processor's cache.
+const SLOT: usize = 52;
 /// Values of kept columns that are looked at for personal data.
 const SAMPLED: u64 = 500;
 
@@ -29,12 +33,38 @@ pub enum Outcome {
     Masked,
 }
 
-#[derive(Clone, Default)]
+/// A value and its fake, in one place: reading them from three would take as long as making the fake anew.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Slot {
     hash: u64,
-    real: String,
-    fake: String,
+    real: u8,
+    fake: u8,
     misfit: bool,
+    bytes: [u8; SLOT],
+}
+
+impl Slot {
+    const EMPTY: Self = Self { hash: 0, real: 0, fake: 0, misfit: false, bytes: [0; SLOT] };
+
+    /// The fake of a value, if it is here.
+    fn find(&self, hash: u64, real: &str) -> Option<&str> {
+        let (own, rest) = self.bytes.split_at_checked(usize::from(self.real))?;
+        let fake = rest.get(..usize::from(self.fake)).filter(|fake| !fake.is_empty())?;
+        if self.hash != hash || own != real.as_bytes() {
+            return None;
+        }
+        std::str::from_utf8(fake).ok()
+    }
+
+    /// Remembers this one instead, if it fits.
+    fn put(&mut self, hash: u64, real: &str, fake: &str, misfit: bool) {
+        if real.len() + fake.len() <= SLOT {
+            self.bytes[..real.len()].copy_from_slice(real.as_bytes());
+            self.bytes[real.len()..real.len() + fake.len()].copy_from_slice(fake.as_bytes());
+            (self.hash, self.real, self.fake, self.misfit) = (hash, real.len() as u8, fake.len() as u8, misfit);
+        }
+    }
 }
 
 /// One column: its rule, what it needs, and what was counted.
@@ -79,11 +109,11 @@ impl Column {
     fn fake(&mut self, real: &str, key: Option<&str>, check: &mut Check, out: &mut String) {
         let hash = digest(real);
         let slot = (hash % SLOTS as u64) as usize;
-        if let Some(slot) =
-            self.slots.get(slot).filter(|slot| slot.hash == hash && slot.real == real && !slot.fake.is_empty())
+        if let Some((misfit, fake)) =
+            self.slots.get(slot).and_then(|slot| slot.find(hash, real).map(|fake| (slot.misfit, fake)))
         {
-            self.misfits += u64::from(slot.misfit);
-            out.push_str(&slot.fake);
+            self.misfits += u64::from(misfit);
+            out.push_str(fake);
             self.wasted = self.wasted.saturating_sub(2);
             return;
         }
@@ -91,19 +121,14 @@ impl Column {
         self.misfits += u64::from(misfit);
         check.saw(self.rule.kind, hash, out);
         self.wasted = self.wasted.saturating_add(1);
-        if self.wasted > 8 * SLOTS as u32 {
+        if self.wasted > WASTE {
             (self.slots, self.remembers) = (Vec::new(), false); // values here hardly ever come again
         }
         if self.remembers && self.slots.is_empty() {
-            self.slots = vec![Slot::default(); SLOTS];
+            self.slots = vec![Slot::EMPTY; SLOTS];
         }
         if let Some(slot) = self.slots.get_mut(slot) {
-            slot.hash = hash;
-            slot.real.clear();
-            slot.real.push_str(real);
-            slot.fake.clear();
-            slot.fake.push_str(out);
-            slot.misfit = misfit;
+            slot.put(hash, real, out, misfit);
         }
     }
 }

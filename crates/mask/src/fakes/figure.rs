@@ -1,5 +1,7 @@
 //! Numbers: of telephones, and such as one reckons with.
 
+use std::fmt::Write;
+
 use super::Maker;
 use crate::shape;
 
@@ -52,7 +54,7 @@ impl Maker {
         }
         let decimals = value.split_once('.').map_or(0, |(_, decimals)| decimals.len().min(17));
         let start = out.len();
-        out.push_str(&format!("{changed:.decimals$}"));
+        let _ = write!(out, "{changed:.decimals$}");
         if out[start..].parse() == Ok(number) {
             out.truncate(start);
             let unit = 0.1f64.powi(decimals as i32);
