@@ -64,7 +64,7 @@ pub fn test(wall: Wall) {
     ok(&["pause", "one"]);
     assert_eq!(invoke(&["ls", "--json"]).json()[0]["state"], "paused");
     ok(&["resume", "one"]);
-    let now = || ok(&["exec", "one", "--", "cat", "/home/user/n"]).trim().parse().unwrap_or(0u64);
+    let now = || invoke(&["exec", "one", "--", "cat", "/home/user/n"]).word().parse().unwrap_or(0u64);
     let first = now();
     assert!((0..100).any(|_| now() > first), "it does not go on after {first}");
 
