@@ -115,6 +115,11 @@ impl Host {
                     found?.exec(command).await?.output(1 << 24).await.map(|o| (o.exit.code, o.stdout))?;
                 Ok(json!({ "code": exit, "out": String::from_utf8_lossy(&output) }))
             }
+            // A file operation on behalf of the usual user.
+            "home" => {
+                let entry = found?.agent().stat(sloplet_wire::Target::default()).await?;
+                Ok(json!({ "uid": entry.uid }))
+            }
             "background" => {
                 let command = Command::new(["sh", "-c", &text("script").unwrap_or_default()]);
                 let process = found?.exec(Command { background: true, ..command }).await?;

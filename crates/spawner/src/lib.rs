@@ -29,7 +29,7 @@
 //! workspace's `tests/`; cgroup detection, owners and leases have unit tests here.
 
 pub mod bare;
-mod build;
+pub mod build;
 pub mod cgroup;
 pub mod child;
 pub mod container;

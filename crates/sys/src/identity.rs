@@ -21,6 +21,7 @@ pub struct ActingAs {
     gid: u32,
     groups: Vec<u32>,
     effective: bool,
+    death_signal: Option<rustix::process::Signal>,
     not_send: PhantomData<*const ()>,
 }
 
@@ -38,6 +39,7 @@ impl ActingAs {
             gid: set_fs_gid(u32::MAX),
             groups: current_groups()?,
             effective: false,
+            death_signal: death_signal(),
             not_send: PhantomData,
         };
         set_groups(groups)?;
@@ -53,7 +55,14 @@ impl ActingAs {
     fn effectively(uid: u32, gid: u32, groups: &[u32]) -> io::Result<Self> {
         let (now, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         // Dropped where a step fails, which takes the steps before it back.
-        let former = Self { uid: now, gid: group, groups: current_groups()?, effective: true, not_send: PhantomData };
+        let former = Self {
+            uid: now,
+            gid: group,
+            groups: current_groups()?,
+            effective: true,
+            death_signal: death_signal(),
+            not_send: PhantomData,
+        };
         set_groups(groups)?;
         set_effective(libc::SYS_setresgid, gid)?;
         set_effective(libc::SYS_setresuid, uid)?;
@@ -74,7 +83,16 @@ impl Drop for ActingAs {
         }
         // Fails only without CAP_SETGID, and then `new` failed too.
         let _ = set_groups(&self.groups);
+        // The kernel forgets it with every change of these ids.
+        if let Some(signal) = self.death_signal {
+            let _ = rustix::process::set_parent_process_death_signal(Some(signal));
+        }
     }
+}
+
+/// What this process gets when its parent dies.
+fn death_signal() -> Option<rustix::process::Signal> {
+    rustix::process::parent_process_death_signal().ok().flatten()
 }
 
 /// Replaces the supplementary groups of the calling thread (the raw call: the C library would signal every thread).
