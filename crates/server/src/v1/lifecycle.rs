@@ -8,7 +8,7 @@ use axum::extract::State as AppState;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use sloplet_engine::life::NewSandbox;
-use sloplet_policy::{Capability, DriverReport, Enforcement};
+use sloplet_policy::{Capability, DriverReport, Enforcement, Feature};
 use utoipa::ToSchema;
 
 use super::extract::{OptionalPayload, Segments, said};
@@ -86,6 +86,13 @@ pub async fn snapshot(
     }
     check_metadata(&body.metadata)?;
     let record = find(&app, &access, &id)?;
+    if body.memory {
+        let report = app.sandboxes().engine().report(&record.request.spec)?;
+        if !report.lacking(&[Feature::MemorySnapshot]).is_empty() {
+            let message = "this driver cannot take snapshots with memory: make the sandbox with isolation 'gvisor'";
+            return Err(ApiError::conflict(message));
+        }
+    }
     let made = match body.memory {
         true => {
             app.sandboxes().snapshot_with_memory(&access.owner, &record.id, body.name.as_deref(), body.metadata).await?

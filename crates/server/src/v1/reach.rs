@@ -23,7 +23,7 @@ pub struct NetworkRules {
     /// What a person is asked about.
     pub ask: Vec<String>,
     /// How long that person may take, from 1s to 24h; without an answer it is no.
-    #[schema(example = "2m", pattern = "^[1-9][0-9]{0,3}s$")]
+    #[schema(example = "2m", pattern = "^([1-9][0-9]{0,4}(ms|s|m|h|d)){1,4}$")]
     pub ask_timeout: String,
     /// Ports of the host's loopback, inside as `host.sloplet.internal`; only for keys of the scope `admin`.
     #[schema(minimum = 1)]
