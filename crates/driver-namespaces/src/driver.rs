@@ -31,6 +31,12 @@ pub struct Inside {
     pub pids: u32,
 }
 
+/// Living sandboxes of a spawner beyond which others are asked first: what it holds for each makes its forks slower.
+const CROWD: usize = 128;
+
+/// Spawners that there are at most.
+const MOST: usize = 64;
+
 /// Makes sandboxes out of Linux namespaces.
 pub struct Namespaces {
     launcher: Launcher,
@@ -47,7 +53,8 @@ pub struct Namespaces {
 
 impl Namespaces {
     /// A driver that starts `program` (a binary with the spawner's subcommand) as up to `spawners` spawners: one is
-    /// enough for one sandbox, one for each processor makes the most of a busy host.
+    /// enough for one sandbox, one for each processor makes the most of a busy host. More are started where they have many
+    /// sandboxes each.
     pub fn new(program: &Path, run_dir: &Path, data_dir: &Path, spawners: usize) -> Self {
         Self {
             launcher: Launcher::new(program),
@@ -87,7 +94,13 @@ impl Namespaces {
         let spawners = all.entry(kind).or_default();
         spawners.retain(|spawner| !spawner.has_ended());
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.spawners_wanted;
-        if let Some(spawner) = spawners.get(turn) {
+        let has_room = |spawner: &&Spawner| spawner.crowd() < CROWD;
+        let chosen = match spawners.get(turn) {
+            Some(whose_turn) if has_room(&whose_turn) => Some(whose_turn),
+            Some(crowded) => spawners.iter().find(has_room).or((spawners.len() >= MOST).then_some(crowded)),
+            None => None,
+        };
+        if let Some(spawner) = chosen {
             return Ok(spawner.clone());
         }
         let (run_dir, lasting) = (self.run_dir.display().to_string(), self.lasting);

@@ -131,7 +131,10 @@ pub(crate) async fn serve(
     end.run_until_cancelled(async {
         match pass(&record, &client, &mut seen, &mut entry).await {
             Ok(()) => {}
-            Err(Stop::Gone) => relay::reset(&client),
+            Err(Stop::Gone) => {
+                relay::delivered(&client).await;
+                relay::reset(&client);
+            }
             Err(Stop::Problem(problem)) => {
                 record.stopped(&problem, protocol_of(&seen));
                 let place = format!("{}:{port}", record.place);

@@ -1,10 +1,11 @@
 //! Moving bytes between two connections, as fast as the kernel can.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -47,6 +48,16 @@ pub(crate) async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()
 pub(crate) fn finish(to: &TcpStream) {
     // The other end may be gone already.
     let _ = rustix::net::shutdown(to, rustix::net::Shutdown::Write);
+}
+
+/// Waits a moment for what was passed on already to arrive: a reset would take it back.
+pub(crate) async fn delivered(to: &TcpStream) {
+    for _ in 0..40 {
+        match sloplet_sys::sending::undelivered(to.as_fd()) {
+            Ok(bytes) if bytes > 0 => tokio::time::sleep(Duration::from_millis(5)).await,
+            _ => return,
+        }
+    }
 }
 
 /// Makes the other end see a reset, not an end, once the connection is dropped.

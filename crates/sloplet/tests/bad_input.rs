@@ -103,8 +103,7 @@ fn commands_images_and_isolation() {
             (&[], "requires a subcommand"),
             (&["run", "--json", "--tty", "--", "true"], "cannot be used with"),
             (&["run", "--isolation", "nosuch", "--", "true"], "choose one of process, container, gvisor, vm"),
-            (&["run", "--isolation", "gvisor", "--", "true"], "not available in this build: use container or process"),
-            (&["run", "--isolation", "vm", "--", "true"], "not available in this build: use container or process"),
+            (&["run", "--driver", "nosuch", "--", "true"], "there is no driver 'nosuch'"),
             (&["run", "--image", "nosuch", "--", "true"], "unknown image 'nosuch'; there is: host. Get one with"),
             (&["run", "--image", "", "--", "true"], "image"),
             // Making an image of it would be showing it.

@@ -179,6 +179,11 @@ impl Spawner {
         }
     }
 
+    /// How many sandboxes it has.
+    pub fn crowd(&self) -> usize {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).fates.len()
+    }
+
     /// Whether it can make no more sandboxes.
     pub fn has_ended(&self) -> bool {
         self.0.with_state(|_| ()).is_err()

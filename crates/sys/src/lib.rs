@@ -12,6 +12,7 @@
 //! - [`loopdev`]: a file as a block device.
 //! - [`mount`]: changing what is mounted, `mount_setattr(2)`.
 //! - [`random`]: the kernel's random numbers.
+//! - [`sending`]: what a connection still has to send.
 //! - [`spawn`]: starting a program from the agent.
 //! - [`transparent`]: sockets that stand for other hosts.
 
@@ -24,5 +25,6 @@ pub mod loopback;
 pub mod loopdev;
 pub mod mount;
 pub mod random;
+pub mod sending;
 pub mod spawn;
 pub mod transparent;
