@@ -121,6 +121,11 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         true => sandboxes.destroy_all().await,
         false => sandboxes.write_histories(),
     }
+    // Tasks that are given up with the runtime hold the ledger, too: it is not dropped before this process ends.
+    let ledger = engine.ledger().clone();
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(move || ledger.flush()).await {
+        tracing::error!(%error, "cannot write the end of the ledger");
+    }
     tracing::info!("ended");
     Ok(0)
 }
