@@ -1,7 +1,7 @@
-//! How the binary is linked.
+//! How the binary is linked; that of the bench, which is its own spawner, too.
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=CARGO_CFG_TARGET_FEATURE");
     let feature = std::env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
     if feature.split(',').any(|feature| feature == "crt-static") {
         // At a fixed address. Otherwise 50,000 addresses in tables of constants are filled in at every start: two hundred

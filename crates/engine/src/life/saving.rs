@@ -13,7 +13,6 @@ use futures_util::future::join_all;
 use sloplet_image::ImageConfig;
 use tokio::sync::MutexGuard;
 
-use super::clock::now_ms;
 use super::error::LifeError;
 use super::record::{NewSandbox, Record, State};
 use super::sandboxes::{Quota, Sandboxes, Slot};
@@ -39,30 +38,12 @@ impl Sandboxes {
         name: Option<&str>,
         metadata: BTreeMap<String, String>,
     ) -> Result<Snapshot, LifeError> {
-        let slot = self.slot(owner, id)?;
-        if let Some(name) = name
-            && self.0.snapshots.named(owner, name)?.is_some()
-        {
-            return Err(LifeError::Conflict(format!("there is a snapshot '{name}' already")));
-        }
+        let slot = self.to_be_saved(owner, id, name)?;
         let (this, name) = (self.clone(), name.map(str::to_owned));
         self.carry_out(async move {
             let id = new_id();
             let report = this.save(&slot, &image_name(&id), |_| ()).await?;
-            let record = slot.record();
-            let snapshot = Snapshot {
-                id,
-                owner: record.owner.clone(),
-                name,
-                sandbox: record.id.clone(),
-                template: record.template().to_owned(),
-                created_ms: now_ms(),
-                bytes: report.bytes,
-                files: report.files,
-                frozen_us: report.frozen_for.as_micros() as u64,
-                metadata,
-                memory: None,
-            };
+            let snapshot = Snapshot::of(&slot.record(), id, name, metadata, &report);
             if let Err(error) = this.0.snapshots.insert(&snapshot) {
                 this.drop_image(&snapshot.image());
                 return Err(error.into());
@@ -81,12 +62,7 @@ impl Sandboxes {
         name: Option<&str>,
         metadata: BTreeMap<String, String>,
     ) -> Result<Snapshot, LifeError> {
-        let slot = self.slot(owner, id)?;
-        if let Some(name) = name
-            && self.0.snapshots.named(owner, name)?.is_some()
-        {
-            return Err(LifeError::Conflict(format!("there is a snapshot '{name}' already")));
-        }
+        let slot = self.to_be_saved(owner, id, name)?;
         let (this, name) = (self.clone(), name.map(str::to_owned));
         self.carry_out(async move {
             let _saving = slot.saving.lock().await;
@@ -106,17 +82,8 @@ impl Sandboxes {
             let mut request = record.request.clone();
             request.template = Some(record.template().to_owned());
             let snapshot = Snapshot {
-                id,
-                owner: record.owner.clone(),
-                name,
-                sandbox: record.id.clone(),
-                template: record.template().to_owned(),
-                created_ms: now_ms(),
-                bytes: report.files.bytes,
-                files: report.files.files,
-                frozen_us: report.files.frozen_for.as_micros() as u64,
-                metadata,
                 memory: Some(Memory { driver: memory.driver, bytes: report.memory_bytes, request }),
+                ..Snapshot::of(&record, id, name, metadata, &report.files)
             };
             if let Err(error) = this.0.snapshots.insert(&snapshot) {
                 this.drop_image(&snapshot.image());
@@ -126,6 +93,17 @@ impl Sandboxes {
             Ok(snapshot)
         })
         .await
+    }
+
+    /// A sandbox of which a snapshot of that name can be taken.
+    fn to_be_saved(&self, owner: &str, id: &str, name: Option<&str>) -> Result<Arc<Slot>, LifeError> {
+        let slot = self.slot(owner, id)?;
+        match name {
+            Some(name) if self.0.snapshots.named(owner, name)?.is_some() => {
+                Err(LifeError::Conflict(format!("there is a snapshot '{name}' already")))
+            }
+            _ => Ok(slot),
+        }
     }
 
     /// Makes `count` sandboxes that go on from a snapshot with memory. Volumes that the original may write to are not theirs.

@@ -1,9 +1,13 @@
 //! Saved sandboxes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sloplet_store::Document;
 
-use super::record::NewSandbox;
+use super::clock::now_ms;
+use super::record::{NewSandbox, Record};
+use crate::driver::SnapshotReport;
 
 /// A saved sandbox: an image that new ones start from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,7 +32,7 @@ pub struct Snapshot {
     pub frozen_us: u64,
     /// Anything to remember.
     #[serde(default)]
-    pub metadata: std::collections::BTreeMap<String, String>,
+    pub metadata: BTreeMap<String, String>,
     /// Its processes with their memory, if they were saved, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
@@ -46,6 +50,29 @@ pub struct Memory {
 }
 
 impl Snapshot {
+    /// Of a sandbox whose files were saved, now.
+    pub(super) fn of(
+        sandbox: &Record,
+        id: String,
+        name: Option<String>,
+        metadata: BTreeMap<String, String>,
+        saved: &SnapshotReport,
+    ) -> Self {
+        Self {
+            id,
+            owner: sandbox.owner.clone(),
+            name,
+            sandbox: sandbox.id.clone(),
+            template: sandbox.template().to_owned(),
+            created_ms: now_ms(),
+            bytes: saved.bytes,
+            files: saved.files,
+            frozen_us: saved.frozen_for.as_micros() as u64,
+            metadata,
+            memory: None,
+        }
+    }
+
     /// The name of its image in the image store.
     pub fn image(&self) -> String {
         image_name(&self.id)

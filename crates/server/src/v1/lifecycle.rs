@@ -86,18 +86,15 @@ pub async fn snapshot(
     }
     check_metadata(&body.metadata)?;
     let record = find(&app, &access, &id)?;
-    if body.memory {
-        let report = app.sandboxes().engine().report(&record.request.spec)?;
-        if !report.lacking(&[Feature::MemorySnapshot]).is_empty() {
+    let (sandboxes, name) = (app.sandboxes(), body.name.as_deref());
+    let made = if body.memory {
+        if !sandboxes.engine().report(&record.request.spec)?.lacking(&[Feature::MemorySnapshot]).is_empty() {
             let message = "this driver cannot take snapshots with memory: make the sandbox with isolation 'gvisor'";
             return Err(ApiError::conflict(message));
         }
-    }
-    let made = match body.memory {
-        true => {
-            app.sandboxes().snapshot_with_memory(&access.owner, &record.id, body.name.as_deref(), body.metadata).await?
-        }
-        false => app.sandboxes().snapshot(&access.owner, &record.id, body.name.as_deref(), body.metadata).await?,
+        sandboxes.snapshot_with_memory(&access.owner, &record.id, name, body.metadata).await?
+    } else {
+        sandboxes.snapshot(&access.owner, &record.id, name, body.metadata).await?
     };
     Ok((StatusCode::CREATED, Json(made.into())))
 }
