@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use sloplet_engine::driver::Unsupported;
 use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, Wanted};
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
+use sloplet_spawner::cgroup::Tables;
 use sloplet_spawner::handle::{Spawner, Survivor};
 use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
@@ -47,6 +48,7 @@ pub struct Namespaces {
     device: Option<PathBuf>,
     spawners: Mutex<HashMap<&'static str, Vec<Spawner>>>,
     turn: AtomicUsize,
+    tables: OnceLock<Tables>,
     report: OnceLock<DriverReport>,
     egress: OnceLock<Capability>,
 }
@@ -65,6 +67,7 @@ impl Namespaces {
             device: None,
             spawners: Mutex::default(),
             turn: AtomicUsize::new(0),
+            tables: OnceLock::new(),
             report: OnceLock::new(),
             egress: OnceLock::new(),
         }
@@ -79,6 +82,10 @@ impl Namespaces {
     /// The same driver, where there is a whole disk, with an empty ext4 on it, for what its one sandbox writes.
     pub fn on_device(self, device: &Path) -> Self {
         Self { device: Some(device.to_owned()), ..self }
+    }
+
+    fn tables(&self) -> &Tables {
+        self.tables.get_or_init(Tables::read)
     }
 
     /// Uses a forked spawner before any other.
@@ -104,7 +111,7 @@ impl Namespaces {
             return Ok(spawner.clone());
         }
         let (run_dir, lasting) = (self.run_dir.display().to_string(), self.lasting);
-        let setup = Setup { run_dir, privilege, walls: Walls::Container, lasting };
+        let setup = Setup { run_dir, privilege, walls: Walls::Container, lasting, tables: self.tables().clone() };
         let spawner = Spawner::start(&self.launcher, &setup)?;
         spawners.push(spawner.clone());
         Ok(spawner)
@@ -203,7 +210,7 @@ impl Driver for Namespaces {
     }
 
     fn report(&self) -> DriverReport {
-        self.report.get_or_init(report::probe).clone()
+        self.report.get_or_init(|| report::probe(self.tables())).clone()
     }
 
     fn egress(&self) -> Capability {

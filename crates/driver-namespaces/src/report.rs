@@ -2,14 +2,14 @@
 
 use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation};
-use sloplet_spawner::cgroup::{Cgroups, Controller, Unavailable};
+use sloplet_spawner::cgroup::{Cgroups, Controller, Tables, Unavailable};
 
 use crate::subids;
 
 /// Looks at the host. Whether namespaces themselves are permitted shows only when one is made, which costs as much as a
 /// sandbox: `doctor` makes one, a start simply tries.
-pub fn probe() -> DriverReport {
-    let cgroups = Cgroups::detect();
+pub fn probe(tables: &Tables) -> DriverReport {
+    let cgroups = Cgroups::of(tables);
     let root = rustix::process::geteuid().is_root();
     let version = match &cgroups {
         Cgroups::V1 { .. } => "cgroup v1",

@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sloplet_engine::{Driver, DriverError, Machine, Pending, Unsupported, Wanted};
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Spec};
+use sloplet_spawner::cgroup::Tables;
 use sloplet_spawner::handle::Spawner;
 use sloplet_spawner::launcher::{Forked, Launcher};
 use sloplet_spawner::owner;
@@ -21,6 +22,7 @@ pub struct ProcessDriver {
     launcher: Launcher,
     run_dir: PathBuf,
     spawner: Mutex<Option<Spawner>>,
+    tables: OnceLock<Tables>,
     report: OnceLock<DriverReport>,
 }
 
@@ -31,8 +33,13 @@ impl ProcessDriver {
             launcher: Launcher::new(program),
             run_dir: run_dir.to_owned(),
             spawner: Mutex::default(),
+            tables: OnceLock::new(),
             report: OnceLock::new(),
         }
+    }
+
+    fn tables(&self) -> &Tables {
+        self.tables.get_or_init(Tables::read)
     }
 
     /// Uses a forked spawner before any other.
@@ -49,7 +56,7 @@ impl ProcessDriver {
         }
         let privilege = if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::SingleUser };
         let (run_dir, walls) = (self.run_dir.display().to_string(), Walls::Process);
-        let setup = Setup { run_dir, privilege, walls, lasting: false };
+        let setup = Setup { run_dir, privilege, walls, lasting: false, tables: self.tables().clone() };
         let spawner = Spawner::start(&self.launcher, &setup)?;
         *place = Some(spawner.clone());
         Ok(spawner)
@@ -83,7 +90,7 @@ impl Driver for ProcessDriver {
     }
 
     fn report(&self) -> DriverReport {
-        self.report.get_or_init(report::probe).clone()
+        self.report.get_or_init(|| report::probe(self.tables())).clone()
     }
 
     fn prepare(&self, _spec: &Spec) {

@@ -2,7 +2,7 @@
 
 use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation};
-use sloplet_spawner::cgroup::{Cgroups, Controller, Unavailable};
+use sloplet_spawner::cgroup::{Cgroups, Controller, Tables, Unavailable};
 
 /// Why there is no sandbox without Landlock.
 pub const NO_LANDLOCK: &str = "this kernel has no Landlock that governs truncation (Linux 6.2, lsm=landlock,… at boot), \
@@ -10,8 +10,8 @@ pub const NO_LANDLOCK: &str = "this kernel has no Landlock that governs truncati
     --best-effort";
 
 /// Looks at the host.
-pub fn probe() -> DriverReport {
-    let cgroups = Cgroups::detect();
+pub fn probe(tables: &Tables) -> DriverReport {
+    let cgroups = Cgroups::of(tables);
     let root = rustix::process::geteuid().is_root();
     let version = match &cgroups {
         Cgroups::V1 { .. } => "cgroup v1",
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn weaknesses_are_told() {
-        let report = probe();
+        let report = probe(&Tables::read());
         let of = |feature| report.capabilities.iter().find(|c| c.feature == feature).unwrap().enforcement;
         assert_eq!(of(Feature::OwnRoot), Enforcement::Missing);
         assert_eq!(of(Feature::Disk), Enforcement::Watched);

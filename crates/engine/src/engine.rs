@@ -46,6 +46,13 @@ pub struct SavedMemory {
     pub folder: PathBuf,
 }
 
+/// Whether an agent's greeting is waited for.
+#[derive(Debug, Clone, Copy)]
+enum Greeting {
+    Now,
+    Later,
+}
+
 /// The image made of the host's own programs.
 const HOST: &str = "host";
 
@@ -209,8 +216,17 @@ impl Engine {
         self.settle(self.make(spec, patron).await?, patron).await
     }
 
-    /// The same, with its way out still shut: see [`Self::settle`].
-    pub async fn make(&self, mut spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
+    /// The same, but does not wait for its agent: requests to it do. If its walls cannot be built, they fail.
+    pub async fn begin(&self, spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
+        self.settle(self.bring_up(spec, patron, Greeting::Later).await?, patron).await
+    }
+
+    /// A sandbox with its way out still shut: see [`Self::settle`].
+    pub async fn make(&self, spec: Spec, patron: &Patron) -> Result<Sandbox, EngineError> {
+        self.bring_up(spec, patron, Greeting::Now).await
+    }
+
+    async fn bring_up(&self, mut spec: Spec, patron: &Patron, greeting: Greeting) -> Result<Sandbox, EngineError> {
         let id = new_id();
         let mut extras = patron.extras(&id, &spec)?;
         let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
@@ -220,7 +236,7 @@ impl Engine {
         let mut masked = self.mask(&id, &spec).await?;
         spec.mounts.append(&mut masked.binds);
         let machine = driver.create(wanted(&id, &spec, &image, &extras, None)).await?;
-        let sandbox = self.greet(id, spec, image, lease, machine, unenforced, patron).await?;
+        let sandbox = self.greet(greeting, id, spec, image, lease, machine, unenforced, patron).await?;
         Ok(sandbox.with_masked(std::mem::take(&mut masked.done)))
     }
 
@@ -279,7 +295,7 @@ impl Engine {
             let mut masked = self.mask(&id, &spec).await?;
             spec.mounts.append(&mut masked.binds);
             let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras, memory)).await?;
-            let sandbox = self.greet(id, spec, image, lease, machine, unenforced, patron).await?;
+            let sandbox = self.greet(Greeting::Now, id, spec, image, lease, machine, unenforced, patron).await?;
             Ok(sandbox.with_masked(std::mem::take(&mut masked.done)))
         };
         told(span, making).await
@@ -424,6 +440,7 @@ impl Engine {
     #[allow(clippy::too_many_arguments, reason = "called from two places")]
     async fn greet(
         &self,
+        greeting: Greeting,
         id: String,
         spec: Spec,
         image: Image,
@@ -434,7 +451,10 @@ impl Engine {
     ) -> Result<Sandbox, EngineError> {
         let started = Instant::now();
         let agent = match machine.connect().await {
-            Ok(stream) => Agent::connect(stream).await.map_err(EngineError::from),
+            Ok(stream) => match greeting {
+                Greeting::Now => Agent::connect(stream).await.map_err(EngineError::from),
+                Greeting::Later => Ok(Agent::connect_later(stream)),
+            },
             Err(error) => Err(error.into()),
         };
         match agent {
@@ -467,11 +487,11 @@ impl Engine {
         Ok(image)
     }
 
-    /// Ends helper processes and waits for them.
+    /// Ends helper processes and waits for them; everything is written down and signed then.
     pub fn shut_down(&self) {
-        // Meanwhile, so that nobody waits for it afterwards.
-        self.ledger.flush_soon();
+        let flushed = self.ledger.flush_soon();
         self.drivers.iter().for_each(|driver| driver.shut_down());
+        flushed.wait();
     }
 
     /// The wall that a description asks for: by name, or the first of that strength.

@@ -24,7 +24,12 @@ pub(crate) struct Chain {
     segment_bytes: u64,
     sync: bool,
     tail: Option<Tail>,
+    /// The newest head, as long as the file of heads is the one that it was found in, and of that length.
+    newest: Option<(FileMark, Option<Head>)>,
 }
+
+/// Tells whether a file that is only appended to is still what it was.
+type FileMark = (u64, u64);
 
 /// What the last writer left.
 struct Tail {
@@ -56,7 +61,7 @@ impl Chain {
             folder::replace(&folder.heads(), &json_line(&key.head(0, &NO_HASH)))?;
         }
         drop(held);
-        Ok(Self { folder: folder.clone(), key, lock, segment_bytes, sync, tail: None })
+        Ok(Self { folder: folder.clone(), key, lock, segment_bytes, sync, tail: None, newest: None })
     }
 
     /// Appends the drafts in order.
@@ -160,7 +165,7 @@ impl Chain {
     }
 
     /// Reads the end of the chain. `known` is a record that is sure to have existed.
-    fn load(&self, known: u64) -> Result<(Tail, Recovered), LedgerError> {
+    fn load(&mut self, known: u64) -> Result<(Tail, Recovered), LedgerError> {
         let numbers = self.folder.segments()?;
         let checkpoint = checkpoint(&self.folder)?;
         let number = numbers.last().copied().unwrap_or_else(|| checkpoint.as_ref().map_or(0, |at| at.segment) + 1);
@@ -205,9 +210,17 @@ impl Chain {
         Ok(None)
     }
 
-    /// The newest head that is ours.
-    pub fn last_head(&self) -> Result<Option<Head>, LedgerError> {
-        last_head(&self.folder, &self.key.public())
+    /// The newest head that is ours. Signatures take as long to check as to make, so it is remembered.
+    fn last_head(&mut self) -> Result<Option<Head>, LedgerError> {
+        let mark = std::fs::metadata(self.folder.heads()).ok().map(|heads| (heads.ino(), heads.len()));
+        if let (Some(mark), Some((then, head))) = (mark, &self.newest)
+            && mark == *then
+        {
+            return Ok(head.clone());
+        }
+        let head = last_head(&self.folder, &self.key.public())?;
+        self.newest = mark.map(|mark| (mark, head.clone()));
+        Ok(head)
     }
 
     /// [`Chain::sign`] for who holds the lock.

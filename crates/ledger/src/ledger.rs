@@ -1,7 +1,7 @@
 //! The ledger as its users have it.
 
 use std::path::Path;
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::folder::{self, Folder};
 use crate::outputs::Outputs;
 use crate::prune::{self, Removed, Retention};
+use crate::queue::Queue;
 use crate::reader::{Filter, Follow, Reader, Record};
 use crate::redact::Redactor;
 use crate::sign::{Head, PublicKey};
@@ -21,8 +22,6 @@ use crate::text::{Name, Text};
 use crate::verify::{self, Known, Report};
 use crate::writer::{Entry, Message, Status, Writer};
 
-/// How many records may wait for the writer; who brings one more waits.
-const QUEUE: usize = 8192;
 /// How far a subscriber may fall behind.
 const BACKLOG: usize = 4096;
 
@@ -69,13 +68,27 @@ struct Inner {
 }
 
 struct Running {
-    sender: SyncSender<Message>,
+    queue: Arc<Queue>,
     thread: JoinHandle<()>,
 }
 
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ledger").field("folder", &self.inner.folder.path()).finish_non_exhaustive()
+    }
+}
+
+/// Something that is being written and signed.
+#[derive(Debug)]
+#[must_use = "it has been written and signed only when it has been waited for"]
+pub struct Flushing(Option<Receiver<()>>);
+
+impl Flushing {
+    /// Waits until it is, or cannot be.
+    pub fn wait(self) {
+        if let Some(waiting) = self.0 {
+            let _ = waiting.recv();
+        }
     }
 }
 
@@ -112,12 +125,13 @@ impl Ledger {
         self.ask(Message::Flush)
     }
 
-    /// Begins to do what [`flush`](Self::flush) does, for whoever is about to end.
-    pub fn flush_soon(&self) {
-        if self.inner.running.get().is_some() {
-            let (done, _) = mpsc::sync_channel(1);
-            let _ = self.send(Message::Flush(done));
+    /// The same for whoever has something else to do before they wait.
+    pub fn flush_soon(&self) -> Flushing {
+        if self.inner.running.get().is_none() {
+            return Flushing(None);
         }
+        let (done, waiting) = mpsc::sync_channel(1);
+        Flushing(self.send(Message::Flush(done)).is_ok().then_some(waiting))
     }
 
     /// Waits until everything recorded so far is in the file.
@@ -136,8 +150,8 @@ impl Ledger {
     }
 
     fn send(&self, message: Message) -> Result<(), LedgerError> {
-        let running = self.running()?;
-        running.sender.send(message).map_err(|_| LedgerError::Failing("its writer has died".into()))
+        let taken = self.running()?.queue.push(message);
+        taken.then_some(()).ok_or_else(|| LedgerError::Failing("its writer has died".into()))
     }
 
     /// The writer, which is started by the first record.
@@ -150,12 +164,13 @@ impl Ledger {
         if let Some(running) = inner.running.get() {
             return Ok(running);
         }
-        let (sender, receiver) = mpsc::sync_channel(QUEUE);
+        let queue = Arc::new(Queue::default());
         let writer =
             Writer::new(inner.folder.clone(), inner.options.clone(), inner.status.clone(), inner.watchers.clone());
-        let thread = std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&receiver));
+        let theirs = queue.clone();
+        let thread = std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&theirs));
         let thread = thread.map_err(LedgerError::io("start a writer for", inner.folder.path()))?;
-        Ok(inner.running.get_or_init(|| Running { sender, thread }))
+        Ok(inner.running.get_or_init(|| Running { queue, thread }))
     }
 
     /// Values that must not be written down; more can be added at any time.
@@ -236,9 +251,9 @@ pub fn public_key(data: &Path) -> Result<Option<PublicKey>, LedgerError> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(Running { sender, thread }) = self.running.take() {
-            // The writer ends when nobody can send any more, after it has written what is left.
-            drop(sender);
+        if let Some(Running { queue, thread }) = self.running.take() {
+            // The writer ends after it has written what is left.
+            queue.close();
             let _ = thread.join();
         }
     }

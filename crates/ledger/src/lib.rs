@@ -18,7 +18,7 @@
 //! - `line`: a record is a line of JSON that carries the hash of its own bytes and of the record before it.
 //! - `chain`: appending under a file lock, so that any number of processes share one chain; mending what a killed one left.
 //! - `sign`: Ed25519 heads, which fix the chain as it was at that moment.
-//! - `ledger`, `writer`: a queue and a thread in front of the chain, started by the first record.
+//! - `ledger`, `queue`, `writer`: a queue and a thread in front of the chain, started by the first record.
 //! - `reader`, `export`, `verify`, `prune`: what is done with it afterwards.
 //! - `capture`, `outputs`: what commands printed.
 //!
@@ -49,6 +49,7 @@ mod ledger;
 mod line;
 mod outputs;
 mod prune;
+mod queue;
 mod reader;
 mod redact;
 mod sign;
@@ -60,7 +61,7 @@ pub use capture::{KEPT_HEAD, KEPT_TAIL, Output, OutputDigest, OutputTap};
 pub use error::LedgerError;
 pub use event::Event;
 pub use export::{Exported, export_jsonl, export_otlp};
-pub use ledger::{Ledger, Options, last_head, public_key};
+pub use ledger::{Flushing, Ledger, Options, last_head, public_key};
 pub use outputs::{Outputs, StoredOutput};
 pub use prune::{Removed, Retention};
 pub use reader::{Filter, Follow, Reader, Record};

@@ -1,6 +1,6 @@
 //! The thread that writes.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -12,12 +12,11 @@ use crate::event::{Event, Oversize, Recovered};
 use crate::folder::Folder;
 use crate::ledger::Options;
 use crate::line::{Draft, EVENT_MAX, hex};
+use crate::queue::Queue;
 use crate::reader::Record;
 use crate::text::{Name, Text};
 
-/// One lock and one write for so many records at most.
-const BATCH: usize = 2048;
-/// And for so many bytes.
+/// One lock and one write for so many bytes at most.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// A record on its way.
@@ -35,6 +34,28 @@ pub(crate) enum Message {
     Drain(SyncSender<()>),
     /// Write all, sign, and say so.
     Flush(SyncSender<()>),
+}
+
+impl Message {
+    /// Whether somebody waits for an answer to it.
+    pub fn is_waited_for(&self) -> bool {
+        matches!(self, Self::Drain(_) | Self::Flush(_))
+    }
+
+    #[cfg(test)]
+    pub fn nothing() -> Self {
+        let event = Event::Recovered(Recovered::default());
+        Self::Record(Box::new(Entry { time_ms: 0, sandbox: None, actor: Text::from("test"), event }))
+    }
+}
+
+/// Tells those who wait for a writer that it has ended, also if it has died.
+struct Leaving<'a>(&'a Queue);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 /// What callers are told of the writer's troubles.
@@ -78,17 +99,15 @@ impl Writer {
         Self { folder, options, status, watchers, chain: None, unsigned: None, waiting: Vec::new(), unwritten: 0 }
     }
 
-    /// Until nobody can send any more.
-    pub fn run(mut self, receiver: &Receiver<Message>) {
-        loop {
-            let first = match self.unsigned.map(|since| since + self.options.sign_every) {
-                Some(due) => receiver.recv_timeout(due.saturating_duration_since(Instant::now())),
-                None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match first {
-                Ok(message) => self.batch(message, receiver),
-                Err(RecvTimeoutError::Timeout) => self.sign(),
-                Err(RecvTimeoutError::Disconnected) => break,
+    /// Until nothing more will come.
+    pub fn run(mut self, queue: &Queue) {
+        let _leaving = Leaving(queue);
+        while let Some(messages) = queue.take(self.unsigned.map(|since| since + self.options.sign_every)) {
+            if messages.is_empty() {
+                self.sign();
+            } else {
+                self.batch(messages);
+                queue.nap();
             }
         }
         self.write(Vec::new());
@@ -96,10 +115,9 @@ impl Writer {
     }
 
     /// Writes what is there, and answers.
-    fn batch(&mut self, first: Message, receiver: &Receiver<Message>) {
-        let mut next = Some(first);
+    fn batch(&mut self, messages: Vec<Message>) {
         let (mut drafts, mut bytes, mut sign, mut answers) = (Vec::new(), 0, false, Vec::new());
-        while let Some(message) = next {
+        for message in messages {
             match message {
                 Message::Record(entry) => {
                     let draft = self.prepare(*entry);
@@ -112,8 +130,10 @@ impl Writer {
                     answers.push(answer);
                 }
             }
-            let full = drafts.len() >= BATCH || bytes >= BATCH_BYTES;
-            next = if full { None } else { receiver.try_recv().map_err(|_: TryRecvError| ()).ok() };
+            if bytes >= BATCH_BYTES {
+                self.write(std::mem::take(&mut drafts));
+                bytes = 0;
+            }
         }
         self.write(drafts);
         let due = self.unsigned.is_some_and(|since| since.elapsed() >= self.options.sign_every);

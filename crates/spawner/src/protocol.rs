@@ -12,6 +12,7 @@ use rustix::net::{
     SendFlags, recv, recvmsg, sendmsg,
 };
 
+use crate::cgroup::Tables;
 use crate::plan::Plan;
 
 /// Largest message: a plan with some hundred layers, mounts and long paths, and files to be put inside. The kernel takes a
@@ -37,6 +38,9 @@ pub struct Setup {
     /// a socket in its folder.
     #[n(3)]
     pub lasting: bool,
+    /// Where its sandboxes' control groups can be made.
+    #[n(4)]
+    pub tables: Tables,
 }
 
 /// A kind of wall.

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use minicbor::{Decode, Encode};
 use rustix::fs::{Access, access};
 
 /// What a sandbox needs of cgroups.
@@ -68,6 +69,37 @@ pub enum Cgroups {
     None(Unavailable),
 }
 
+/// Where this process is, in the kernel's words. Writing them down takes the kernel long enough to read them once only, and to
+/// tell the spawner.
+#[derive(Debug, Clone, Default, Encode, Decode)]
+pub struct Tables {
+    /// Those lines of `/proc/self/mountinfo` that are about cgroups.
+    #[n(0)]
+    pub mounts: String,
+    /// `/proc/self/cgroup`.
+    #[n(1)]
+    pub own: String,
+    /// Why there are none.
+    #[n(2)]
+    pub problem: Option<String>,
+}
+
+impl Tables {
+    /// Those of this process, and of its children as long as nobody moves them.
+    pub fn read() -> Self {
+        match (read_table("/proc/self/mountinfo"), read_table("/proc/self/cgroup")) {
+            (Ok(mounts), Ok(own)) => {
+                let cgroups = |line: &&str| CgroupMount::parse(line).is_some();
+                let mounts = mounts.split_inclusive('\n').filter(cgroups).collect();
+                Self { mounts, own, problem: None }
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                Self { problem: Some(format!("cannot read /proc/self: {error}")), ..Self::default() }
+            }
+        }
+    }
+}
+
 /// A file that the kernel writes while it is read: in few large pieces, as it starts anew for each.
 fn read_table(path: &str) -> io::Result<String> {
     let mut text = String::with_capacity(64 << 10);
@@ -76,19 +108,13 @@ fn read_table(path: &str) -> io::Result<String> {
 }
 
 impl Cgroups {
-    /// Looks at this process's own place in the tree(s).
-    pub fn detect() -> Self {
-        match (read_table("/proc/self/mountinfo"), read_table("/proc/self/cgroup")) {
-            (Ok(mounts), Ok(own)) => Self::from_tables(&mounts, &own),
-            (Err(error), _) | (_, Err(error)) => {
-                Self::None(Unavailable { reason: format!("cannot read /proc/self: {error}"), remedy: None })
-            }
+    /// Those that a process at that place can use.
+    pub fn of(tables: &Tables) -> Self {
+        if let Some(problem) = &tables.problem {
+            return Self::None(Unavailable { reason: problem.clone(), remedy: None });
         }
-    }
-
-    /// The same from the kernel's tables, `/proc/self/mountinfo` and `/proc/self/cgroup`.
-    pub fn from_tables(mountinfo: &str, own: &str) -> Self {
-        let mounts: Vec<CgroupMount> = mountinfo.lines().filter_map(CgroupMount::parse).collect();
+        let own = &tables.own;
+        let mounts: Vec<CgroupMount> = tables.mounts.lines().filter_map(CgroupMount::parse).collect();
         let v2 = mounts.iter().find(|mount| mount.v2);
         let has_v1 = mounts.iter().any(|mount| !mount.v2 && mount.has("memory") || mount.has("pids"));
         match v2 {
@@ -255,8 +281,12 @@ impl CgroupMount {
 mod tests {
     use super::*;
 
-    fn v2_tables(root: &Path, own: &str) -> (String, String) {
-        (format!("30 24 0:26 / {} rw - cgroup2 cgroup2 rw", root.display()), format!("0::{own}\n"))
+    fn tables(mounts: String, own: &str) -> Tables {
+        Tables { mounts, own: own.to_owned(), problem: None }
+    }
+
+    fn v2_tables(root: &Path, own: &str) -> Tables {
+        tables(format!("30 24 0:26 / {} rw - cgroup2 cgroup2 rw", root.display()), &format!("0::{own}\n"))
     }
 
     #[test]
@@ -268,8 +298,7 @@ mod tests {
             fs::write(place.join("cgroup.subtree_control"), "").unwrap();
             fs::write(place.join("cgroup.controllers"), "cpu io memory pids\n").unwrap();
         }
-        let (mounts, table) = v2_tables(dir.path(), "/user.slice/app.scope");
-        let found = Cgroups::from_tables(&mounts, &table);
+        let found = Cgroups::of(&v2_tables(dir.path(), "/user.slice/app.scope"));
         let Cgroups::V2 { base, controllers, .. } = &found else { panic!("{found:?}") };
         assert_eq!(base, &dir.path().join("user.slice/sloplet"));
         assert_eq!(controllers.len(), 4);
@@ -279,8 +308,7 @@ mod tests {
     #[test]
     fn version_2_without_delegation_says_how_to_get_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (mounts, table) = v2_tables(dir.path(), "/session.scope");
-        let Cgroups::None(why) = Cgroups::from_tables(&mounts, &table) else { panic!() };
+        let Cgroups::None(why) = Cgroups::of(&v2_tables(dir.path(), "/session.scope")) else { panic!() };
         assert!(why.remedy.unwrap().contains("Delegate=yes"));
     }
 
@@ -292,7 +320,7 @@ mod tests {
             "31 25 0:27 / {0}/memory rw - cgroup cgroup rw,memory\n32 25 0:28 / {0}/pids rw - cgroup cgroup rw,pids",
             dir.path().display()
         );
-        let found = Cgroups::from_tables(&mounts, "8:pids:/\n4:memory:/box\n0::/\n");
+        let found = Cgroups::of(&tables(mounts, "8:pids:/\n4:memory:/box\n0::/\n"));
         assert!(found.check(Controller::Memory).is_ok());
         assert!(found.check(Controller::Pids).is_err(), "its folder does not exist");
         assert!(found.check(Controller::Cpu).unwrap_err().reason.contains("no cpu controller"));

@@ -6,5 +6,5 @@
 mod detect;
 mod group;
 
-pub use detect::{Cgroups, Controller, Unavailable};
+pub use detect::{Cgroups, Controller, Tables, Unavailable};
 pub use group::{Group, Limits, remove_tree};

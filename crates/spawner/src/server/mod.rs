@@ -125,7 +125,7 @@ impl Server {
             thread.replace_standard_fds(null.as_fd()).during("detach the standard descriptors")?;
             raise_file_limit();
         }
-        let cgroups = Cgroups::detect();
+        let cgroups = Cgroups::of(&setup.tables);
         let owner = Owner::register(Path::new(&setup.run_dir), &cgroups)?;
         match setup.walls {
             Walls::Container => {

@@ -67,6 +67,8 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
     let engine = setup::engine(data, forked)?.protecting(file.protect);
     let code = setup::runtime()?.block_on(run_in(&engine, spec, &options));
     engine.shut_down();
+    // Nothing is left to do, and this process is about to end: taking it apart would only take time.
+    std::mem::forget(engine);
     code
 }
 
@@ -91,7 +93,7 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
         ..Patron::plain("cli")
     };
     let kill_at_cap = spec.budget.at_cap == AtCap::Kill;
-    let sandbox = engine.create(spec, &patron).await?;
+    let sandbox = engine.begin(spec, &patron).await?;
     for missing in sandbox.unenforced() {
         complain!("sloplet: warning: {} is not enforced: {}", missing.feature, missing.detail);
     }
