@@ -8,7 +8,7 @@ use std::time::Instant;
 use axum::RequestExt;
 use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -21,6 +21,7 @@ use sloplet_ledger::{Event, Text};
 
 use crate::app::App;
 use crate::auth::Access;
+use crate::refusals::Refused;
 
 /// Who acts where a sandbox's token was shown.
 pub const TOKEN: &str = "token";
@@ -70,12 +71,17 @@ impl Call {
     }
 }
 
-/// Writes down calls of those who were let through: all that do not just look, and those that open a stream into a
-/// sandbox.
+/// Writes down calls of those who were let through: all that do not just look, those that open a stream into a sandbox, and
+/// those that look where they may not.
 pub async fn calls(State(app): State<App>, access: Access, mut request: Request, next: Next) -> Response {
     let looks = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if looks && !is_stream(request.headers()) {
-        return next.run(request).await;
+        let mut response = next.run(request).await;
+        if response.status() == StatusCode::FORBIDDEN {
+            // Those who look where they may not are written down with all others who are refused.
+            response.extensions_mut().insert(Refused { key: access.key });
+        }
+        return response;
     }
     let route = request.extensions().get::<MatchedPath>().map_or_else(String::new, |path| path.as_str().to_owned());
     let call = Call::new(request.method(), &route);

@@ -122,6 +122,21 @@ fn what_is_refused_at_the_door_is_recorded_and_a_flood_is_counted() {
 }
 
 #[test]
+fn who_looks_where_they_may_not_is_recorded() {
+    let host = Host::shared();
+    let server = Server::start(&host.user());
+    let reader = server.json(&["key", "create", "reader", "--scope", "read"]);
+    let (id, secret) = (reader["id"].as_str().unwrap(), reader["secret"].as_str().unwrap());
+    server.ask_as(secret, "GET", "/sandboxes", None).expect(200);
+    server.ask_as(secret, "GET", "/keys", None).expect_refusal(403);
+    let calls = seen(&server, &server.key, "kind=api_call");
+    let own: Vec<&Value> = calls.iter().filter(|one| one["actor"] == format!("key:{id}")).collect();
+    let [call] = own[..] else { panic!("{calls:?}") };
+    let call = &call["event"];
+    assert_eq!(json!([call["method"], call["path"], call["status"]]), json!(["GET", "/v1/keys", 403]));
+}
+
+#[test]
 fn a_key_sees_its_own_sandboxes_also_when_they_are_gone() {
     let host = Host::shared();
     let server = Server::start(&host.root());
