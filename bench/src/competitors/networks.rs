@@ -4,6 +4,7 @@
 //! where a program would be: behind veth and NAT, slirp4netns or pasta.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -122,10 +123,19 @@ impl Networks {
         self.until_routed("slirp")
     }
 
-    /// A namespace whose packets pasta carries.
-    pub fn behind_pasta(&mut self) -> Result<()> {
+    /// A namespace whose packets pasta carries. Some of its builds for AVX2, which it looks for beside itself, crash: then
+    /// a copy of it in `dir`, which finds none there.
+    pub fn behind_pasta(&mut self, dir: &Path) -> Result<()> {
         let pasta = program::find("pasta")?;
         self.add("pasta")?;
+        self.carried_by(&pasta).or_else(|_| {
+            let alone = dir.join("pasta");
+            std::fs::copy(&pasta, &alone).context("copying pasta")?;
+            self.carried_by(&alone)
+        })
+    }
+
+    fn carried_by(&mut self, pasta: &Path) -> Result<()> {
         let path = format!("/run/netns/{}", self.name("pasta"));
         let mut command = self.within("near")?;
         command.arg(pasta).args(["--foreground", "--config-net", "--runas=0", "--netns", &path]).stdout(Stdio::null());

@@ -53,7 +53,7 @@ pub fn measure(options: &Options, report: &mut Report, dir: &Scratch) -> Result<
     let mut networks = Networks::make()?;
     let nat = networks.behind_nat();
     let slirp = networks.behind_slirp();
-    let pasta = networks.behind_pasta();
+    let pasta = networks.behind_pasta(dir.disk());
     let networks = &networks;
     // On a thread of its own, which is then in another namespace for good.
     let measured = thread::scope(|scope| {

@@ -91,6 +91,7 @@ impl Stage {
     /// Goes back to the host's mounts, where that is possible, so that what was mounted here is freed now and not when
     /// somebody waits for the end of this process.
     pub fn leave(&mut self, thread: &SingleThreaded) {
+        self.network.rest();
         if let Some(home) = self.home.take()
             && thread.enter(home.as_fd()).is_ok()
         {

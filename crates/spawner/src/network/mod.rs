@@ -110,6 +110,11 @@ impl Network {
         self.fresh = self.home.take().is_some_and(|home| thread.enter(home.as_fd()).is_ok());
     }
 
+    /// Does what has waited until there was time.
+    pub fn rest(&mut self) {
+        self.settings = None;
+    }
+
     /// Gives up what was made ahead for some child only.
     pub fn forget_spare(&mut self) {
         self.spare = None;
