@@ -38,6 +38,7 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
     if spec.mounts.iter().any(|mount| mount.writable) {
         agent.push("--filter".to_owned());
     }
+    let pids = if spec.lacks("pids") { 30_000 } else { spec.limits.pids };
     let limit = |kind: &str, value: u64| json!({"type": kind, "hard": value, "soft": value});
     let mut namespaces = vec!["pid", "ipc", "uts", "mount"];
     if flavour.has_kernel() && !egress {
@@ -56,7 +57,7 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
             "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
             "rlimits": [
                 // The agent is another user's, and counts, too.
-                limit("RLIMIT_NPROC", u64::from(spec.limits.pids.saturating_sub(1).max(1))),
+                limit("RLIMIT_NPROC", u64::from(pids.saturating_sub(1).max(1))),
                 limit("RLIMIT_NOFILE", open_files()),
                 limit("RLIMIT_CORE", 0),
             ],

@@ -126,6 +126,12 @@ pub struct DriverReport {
 }
 
 impl DriverReport {
+    /// Whether a feature holds, at least as well as it can be watched.
+    pub fn claims(&self, feature: Feature) -> bool {
+        let found = self.capabilities.iter().find(|known| known.feature == feature);
+        found.is_some_and(|known| known.enforcement != Enforcement::Missing)
+    }
+
     /// The features among `wanted` that do not hold.
     pub fn lacking(&self, wanted: &[Feature]) -> Vec<&Capability> {
         self.capabilities

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sloplet_client::ClientError;
 use sloplet_engine::{Command, DriverError, Engine, EngineError, Patron, Sandbox};
-use sloplet_policy::report::Enforcement;
-use sloplet_policy::{Bind, DriverReport, Isolation, Spec};
+use sloplet_policy::{Bind, DriverReport, Feature, Isolation, Spec};
 
-use crate::canaries::Canaries;
+use crate::canaries::{Canaries, Harm, told};
 use crate::drill::Drill;
-use crate::judge::{Inside, judge};
+use crate::judge::{Inside, Terms, judge};
 use crate::part::Answer;
 use crate::probe::{Finding, Kind, Probe, Verdict};
 use crate::probes;
@@ -81,6 +80,8 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
     canaries.settings.protected_paths.clone_from(&radius.paths);
     canaries.settings.protected_env.clone_from(&radius.env);
     canaries.settings.way_out = wanted.spec.reaches_out();
+    let own_kernel = wall.claims(Feature::OwnKernel);
+    canaries.settings.own_kernel = own_kernel;
     let (spec, program) = equipped(&wanted.spec, canaries.folder());
     let applies = |probe: &&&Probe| missing(probe, &wall).is_none();
     let attempts: Vec<&str> = probes
@@ -114,18 +115,22 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
                     answers.iter().filter(|answer| answer.probe == probe.name).cloned().collect()
                 };
                 let control = of(&control);
-                let told: Vec<(String, Vec<Answer>)> =
+                let answers: Vec<(String, Vec<Answer>)> =
                     inside.iter().map(|(user, answers)| (user.clone(), of(answers))).collect();
-                let told: Vec<Inside<'_>> =
-                    told.iter().map(|(user, answers)| Inside { user, answers: answers.iter().collect() }).collect();
+                let answers: Vec<Inside<'_>> =
+                    answers.iter().map(|(user, all)| Inside { user, answers: all.iter().collect() }).collect();
                 let control: Vec<&Answer> = control.iter().collect();
-                let (finding, told) = judge(&control, &told, refusals, canaries.settings.root);
+                let own: Vec<String> =
+                    harm.iter().filter(|harm| harm.by == probe.name).map(|harm| harm.words.clone()).collect();
+                let terms = Terms { refusals, root: canaries.settings.root, own_kernel, harm: &own };
+                let (finding, told) = judge(&control, &answers, &terms);
                 parts = told;
                 finding
             }
             (Kind::Drill(run), None) => {
                 let drill = Drill {
                     engine: wanted.engine,
+                    wall: &wall,
                     spec: &spec,
                     program: &program,
                     host_program: &wanted.program,
@@ -141,7 +146,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
         results.push(result(probe, finding, parts, &harm, took_ms));
     }
     let after = canaries.harm();
-    let all_harm: Vec<String> = harm.into_iter().chain(after).collect();
+    let all_harm: Vec<Harm> = harm.into_iter().chain(after).collect();
     results.push(of_canaries(&all_harm));
     let report = Report {
         started_ms: started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
@@ -177,11 +182,7 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Probe>, VerifyError> {
 
 /// What the wall does not even claim.
 fn missing(probe: &Probe, wall: &DriverReport) -> Option<String> {
-    let lacking = |feature| {
-        let found = wall.capabilities.iter().find(|capability| capability.feature == feature);
-        found.is_none_or(|capability| capability.enforcement == Enforcement::Missing)
-    };
-    let feature = probe.needs.iter().find(|feature| lacking(**feature))?;
+    let feature = probe.needs.iter().find(|feature| !wall.claims(**feature))?;
     Some(format!("this wall does not claim: {feature}"))
 }
 
@@ -280,13 +281,13 @@ fn result(
     probe: &Probe,
     finding: Finding,
     parts: Vec<crate::report::Part>,
-    harm: &[String],
+    harm: &[Harm],
     took_ms: u64,
 ) -> ProbeResult {
     let canary = match (&probe.kind, finding.verdict, harm.is_empty()) {
         (_, Verdict::NotApplicable, _) | (Kind::Drill(_), ..) => String::new(),
         (_, _, true) => "files, processes, sockets, settings and binary of the host are as they were".to_owned(),
-        (_, _, false) => harm.join("; "),
+        (_, _, false) => told(harm),
     };
     ProbeResult {
         probe: probe.name.to_owned(),
@@ -303,7 +304,7 @@ fn result(
 }
 
 /// The last word is the host's own.
-fn of_canaries(harm: &[String]) -> ProbeResult {
+fn of_canaries(harm: &[Harm]) -> ProbeResult {
     ProbeResult {
         probe: "canaries".into(),
         ids: Vec::new(),
@@ -314,7 +315,7 @@ fn of_canaries(harm: &[String]) -> ProbeResult {
         detail: if harm.is_empty() {
             "nothing on the host was changed, read, killed or called".into()
         } else {
-            harm.join("; ")
+            told(harm)
         },
         canary: String::new(),
         parts: Vec::new(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sloplet_client::{ClientError, Output};
 use sloplet_engine::outward::private::Private;
 use sloplet_engine::{Command, DriverError, Engine, EngineError, Patron, Sandbox};
-use sloplet_policy::Spec;
+use sloplet_policy::{DriverReport, Feature, Spec};
 use sloplet_wire::Target;
 
 use crate::calls::Call;
@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Drill<'a> {
     /// Makes sandboxes.
     pub engine: &'a Engine,
+    /// What the wall claims.
+    pub wall: &'a DriverReport,
     /// The sandbox that is verified, with the program for attempts mounted.
     pub spec: &'a Spec,
     /// Where that program is inside.
@@ -88,6 +90,11 @@ impl Drill<'_> {
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.canaries.settings
+    }
+
+    /// Whether the wall has a kernel of its own: what the host does not see of it, it does not know.
+    pub fn own_kernel(&self) -> bool {
+        self.wall.claims(Feature::OwnKernel)
     }
 
     /// Where a folder of the canaries is inside.

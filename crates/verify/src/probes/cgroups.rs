@@ -21,6 +21,7 @@ const FILES: [&str; 6] =
     ["cgroup.procs", "memory.max", "tasks", "memory.limit_in_bytes", "release_agent", "devices.allow"];
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("control groups");
     parts.optional("its place in the host's tree", |settings| {
         let text = String::from_utf8_lossy(&head("/proc/self/cgroup", 65536)?).into_owned();
         let told = text.lines().find(|line| line.splitn(3, ':').nth(2).is_some_and(|path| path != "/"));

@@ -21,6 +21,7 @@ const ORDINARY: [&str; 13] =
     ["null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "fd", "stdin", "stdout", "stderr", "ptmx"];
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("devices");
     parts.add("make a disk's", |_| node(FileType::BlockDevice, 8, 0, false));
     parts.add("make memory's", |_| node(FileType::CharacterDevice, 1, 1, false));
     parts.add("make and read the kernel log's", |_| node(FileType::CharacterDevice, 1, 11, true));

@@ -16,6 +16,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("files about itself");
     parts.add("/proc/interrupts", |_| nonempty("/proc/interrupts"));
     for path in ["keys", "key-users", "timer_list", "kcore", "sched_debug", "latency_stats", "vmallocinfo", "slabinfo"]
     {

@@ -37,14 +37,17 @@ fn parts(settings: &Settings, parts: &mut Parts) {
         let fd = pidfd_open(pid(victim)?, PidfdFlags::empty())?;
         reached(Call::ProcessMadvise(fd.as_fd()))
     });
+    parts.add("open mem", move |_| openable(format!("/proc/{victim}/mem"), OFlags::RDWR));
+    parts.add("open mem of its task", move |_| openable(format!("/proc/{victim}/task/{victim}/mem"), OFlags::RDONLY));
+    // To be seen is not to be taken over: on the host's kernel it tells about the host's binary, on another about nothing.
+    // Whether a secret of the host is among it, `host-secrets` asks.
+    let mut parts = parts.of_kernel("processes");
     for name in ["environ", "maps", "auxv", "smaps"] {
         parts.add(format!("read {name}"), move |_| nonempty(format!("/proc/{victim}/{name}")));
     }
     for name in ["io", "syscall", "stack", "pagemap"] {
         parts.optional(format!("read {name}"), move |_| nonempty(format!("/proc/{victim}/{name}")));
     }
-    parts.add("open mem", move |_| openable(format!("/proc/{victim}/mem"), OFlags::RDWR));
-    parts.add("open mem of its task", move |_| openable(format!("/proc/{victim}/task/{victim}/mem"), OFlags::RDONLY));
     for name in ["fd", "fdinfo", "root", "cwd"] {
         parts.add(format!("list {name}"), move |_| listed(format!("/proc/{victim}/{name}")));
     }
