@@ -126,10 +126,15 @@ pub struct DriverReport {
 }
 
 impl DriverReport {
-    /// Whether a feature holds, at least as well as it can be watched.
+    /// The features that hold, enforced or watched.
+    pub fn claimed(&self) -> Vec<Feature> {
+        let held = self.capabilities.iter().filter(|known| known.enforcement != Enforcement::Missing);
+        held.map(|known| known.feature).collect()
+    }
+
+    /// Whether a feature holds, enforced or watched.
     pub fn claims(&self, feature: Feature) -> bool {
-        let found = self.capabilities.iter().find(|known| known.feature == feature);
-        found.is_some_and(|known| known.enforcement != Enforcement::Missing)
+        self.claimed().contains(&feature)
     }
 
     /// The features among `wanted` that do not hold.

@@ -255,9 +255,10 @@ impl Canaries {
     pub fn harm(&self) -> Vec<Harm> {
         let mut found = Vec::new();
         let (network, services) = self.calls();
-        for (by, count, what) in
-            [("network-direct", network, "host's sockets"), ("host-sockets", services, "sockets of the host's services")]
-        {
+        for (by, count, what) in [
+            ("network-direct", network, "host's sockets"),
+            ("host-sockets", services, "sockets of the host's services"),
+        ] {
             if count > 0 {
                 found.push(Harm { by, words: format!("{count} connections or datagrams reached the {what}") });
             }

@@ -80,8 +80,8 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
     canaries.settings.protected_paths.clone_from(&radius.paths);
     canaries.settings.protected_env.clone_from(&radius.env);
     canaries.settings.way_out = wanted.spec.reaches_out();
-    let own_kernel = wall.claims(Feature::OwnKernel);
-    canaries.settings.own_kernel = own_kernel;
+    canaries.settings.own_kernel = wall.claims(Feature::OwnKernel);
+    let claims = wall.claimed();
     let (spec, program) = equipped(&wanted.spec, canaries.folder());
     let applies = |probe: &&&Probe| missing(probe, &wall).is_none();
     let attempts: Vec<&str> = probes
@@ -122,7 +122,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
                 let control: Vec<&Answer> = control.iter().collect();
                 let own: Vec<String> =
                     harm.iter().filter(|harm| harm.by == probe.name).map(|harm| harm.words.clone()).collect();
-                let terms = Terms { refusals, root: canaries.settings.root, own_kernel, harm: &own };
+                let terms = Terms { refusals, root: canaries.settings.root, claims: &claims, harm: &own };
                 let (finding, told) = judge(&control, &answers, &terms);
                 parts = told;
                 finding

@@ -61,7 +61,14 @@ pub enum DrillError {
 
 impl From<DrillError> for Finding {
     fn from(error: DrillError) -> Self {
-        Self::inconclusive("", format!("the drill could not be carried out: {error}"))
+        use DriverError::Unsupported;
+        match error {
+            // What cannot be asked for cannot be attacked.
+            DrillError::Driver(Unsupported(what)) | DrillError::Engine(EngineError::Driver(Unsupported(what))) => {
+                Self::not_applicable(what.to_string())
+            }
+            error => Self::inconclusive("", format!("the drill could not be carried out: {error}")),
+        }
     }
 }
 
@@ -175,6 +182,11 @@ impl Drill<'_> {
     /// Whether the agent still serves: it runs something.
     pub async fn serves(&self, sandbox: &Sandbox) -> bool {
         tokio::time::timeout(Duration::from_secs(10), sandbox.agent().ping()).await.is_ok_and(|answer| answer.is_ok())
+    }
+
+    /// A place of that name that its commands can write to.
+    pub fn place(&self, sandbox: &Sandbox, name: &str) -> String {
+        format!("{}/{name}", sandbox.machine().home().unwrap_or("/tmp"))
     }
 
     /// A place for the file API, as the sandbox's user.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
+use sloplet_policy::Feature;
 
 use crate::part::{Answer, Of};
 use crate::probe::{Finding, Verdict};
@@ -27,8 +28,9 @@ pub struct Terms<'a> {
     /// Whether the host's user is root. Without, attempts that only root may make cannot be shown to work: they are told
     /// apart, and the others decide.
     pub root: bool,
-    /// Whether the wall has a kernel of its own: effects on that one are nobody's loss (see [`Of::Kernel`]).
-    pub own_kernel: bool,
+    /// What the wall claims. Effects on a kernel of its own are nobody's loss, nor are those on what it never claimed to
+    /// hide (see [`Of`]).
+    pub claims: &'a [Feature],
     /// What the host's canaries say that the probe did to them: a breach, whatever was answered inside.
     pub harm: &'a [String],
 }
@@ -39,8 +41,9 @@ pub fn judge(control: &[&Answer], inside: &[Inside<'_>], terms: &Terms<'_>) -> (
     let (mut proven, mut unproven, mut needs_root) = (0, 0, 0);
     let (mut breaches, mut unclear) = (terms.harm.to_vec(), Vec::new());
     let mut answered: BTreeMap<String, usize> = BTreeMap::new();
-    // What of its own kernel answered.
-    let mut own: BTreeMap<&str, usize> = BTreeMap::new();
+    // Effects that are none of the host's, by what they are on.
+    let mut aside: BTreeMap<String, usize> = BTreeMap::new();
+    let claims = |feature: &Feature| terms.claims.contains(feature);
     for answer in control {
         let works = answer.did == Some(true);
         let mut part = Part {
@@ -51,8 +54,12 @@ pub fn judge(control: &[&Answer], inside: &[Inside<'_>], terms: &Terms<'_>) -> (
             inside: BTreeMap::new(),
             verdict: Verdict::Contained,
         };
-        let foreign = match &answer.of {
-            Of::Kernel { what, watched } if terms.own_kernel => Some((what.as_str(), *watched)),
+        // Why an effect is none of the host's, and whether a canary makes sure of that.
+        let excuse = match &answer.of {
+            Of::Kernel { what, watched } if claims(&Feature::OwnKernel) => {
+                Some((format!("the {what} of its own kernel are not the host's"), *watched))
+            }
+            Of::Claim(feature) if !claims(feature) => Some((format!("this wall does not claim: {feature}"), false)),
             _ => None,
         };
         if works {
@@ -73,14 +80,12 @@ pub fn judge(control: &[&Answer], inside: &[Inside<'_>], terms: &Terms<'_>) -> (
             };
             part.inside.insert((*user).to_owned(), words(found));
             match (found.did, found.errno) {
-                (Some(true), _) => match foreign {
+                (Some(true), _) => match &excuse {
                     // The canary would have been harmed.
-                    Some((what, true)) => {
-                        *answered.entry(format!("took effect on {what} of its own only")).or_default() += 1;
-                    }
-                    Some((what, false)) => {
+                    Some((_, true)) => *answered.entry("not seen on the host".to_owned()).or_default() += 1,
+                    Some((reason, false)) => {
                         part.verdict = part.verdict.max(Verdict::NotApplicable);
-                        *own.entry(what).or_default() += 1;
+                        *aside.entry(reason.clone()).or_default() += 1;
                     }
                     None => {
                         part.verdict = Verdict::Breach;
@@ -92,7 +97,7 @@ pub fn judge(control: &[&Answer], inside: &[Inside<'_>], terms: &Terms<'_>) -> (
                     unclear.push(format!("{} as {user}: {}", answer.part, found.saw));
                 }
                 // Another kernel has other words.
-                (Some(false), Some(errno)) if works && foreign.is_none() && !refused(errno, terms.refusals) => {
+                (Some(false), Some(errno)) if works && excuse.is_none() && !refused(errno, terms.refusals) => {
                     part.verdict = part.verdict.max(Verdict::Inconclusive);
                     unclear.push(format!("{} as {user}: an odd answer: {}", answer.part, words(found)));
                 }
@@ -120,10 +125,10 @@ pub fn judge(control: &[&Answer], inside: &[Inside<'_>], terms: &Terms<'_>) -> (
     } else if proven == 0 {
         Finding::inconclusive(shown, "no attempt could be shown to work on this host")
     } else if !held {
-        Finding::of_own_kernel(&own.keys().copied().collect::<Vec<_>>().join(", "))
+        Finding::not_applicable(aside.keys().cloned().collect::<Vec<_>>().join("; "))
     } else {
         let mut answers: Vec<String> = answered.iter().map(|(what, count)| format!("{what} {count}×")).collect();
-        answers.extend(own.iter().map(|(what, count)| format!("not of the host: {what} of its own kernel {count}×")));
+        answers.extend(aside.iter().map(|(reason, count)| format!("{count}× aside: {reason}")));
         Finding::contained(shown, answers.join(", "))
     };
     (finding, parts)
@@ -217,7 +222,7 @@ mod tests {
     fn an_effect_on_a_kernel_of_its_own_is_no_breach_and_no_proof() {
         let did = answer("a", Some(true), None, false);
         let works = of_kernel(did.clone(), false);
-        let terms = Terms { root: true, own_kernel: true, ..Terms::default() };
+        let terms = Terms { root: true, claims: &[Feature::OwnKernel], ..Terms::default() };
         let finding = found(&[&works], &[&did], &terms);
         assert_eq!(finding.verdict, Verdict::NotApplicable);
         assert!(finding.detail.contains("clocks"), "{}", finding.detail);
@@ -225,7 +230,7 @@ mod tests {
         let (other, refused) = (answer("b", Some(true), None, false), answer("b", Some(false), Some(1), false));
         let finding = found(&[&works, &other], &[&did, &refused], &terms);
         assert_eq!(finding.verdict, Verdict::Contained);
-        assert!(finding.detail.contains("clocks of its own kernel 1×"), "{}", finding.detail);
+        assert!(finding.detail.contains("1× aside: the clocks of its own kernel"), "{}", finding.detail);
         // On the host's kernel it is a breach, and what is the host's is one behind any kernel.
         assert_eq!(found(&[&works], &[&did], &Terms { root: true, ..Terms::default() }).verdict, Verdict::Breach);
         assert_eq!(found(&[&did], &[&did], &terms).verdict, Verdict::Breach);
@@ -234,10 +239,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_wall_does_not_claim_is_told_and_not_held_against_it() {
+        let did = answer("a", Some(true), None, false);
+        let works = Answer { of: Of::Claim(Feature::OwnRoot), ..did.clone() };
+        assert_eq!(found(&[&works], &[&did], &Terms::default()).verdict, Verdict::NotApplicable);
+        let terms = Terms { claims: &[Feature::OwnRoot], ..Terms::default() };
+        assert_eq!(found(&[&works], &[&did], &terms).verdict, Verdict::Breach);
+    }
+
+    #[test]
     fn a_canary_of_the_host_decides_where_it_watches() {
         let did = answer("a", Some(true), None, false);
         let works = of_kernel(did.clone(), true);
-        let terms = Terms { root: true, own_kernel: true, ..Terms::default() };
+        let terms = Terms { root: true, claims: &[Feature::OwnKernel], ..Terms::default() };
         assert_eq!(found(&[&works], &[&did], &terms).verdict, Verdict::Contained);
         let harm = ["it was changed".to_owned()];
         assert_eq!(found(&[&works], &[&did], &Terms { harm: &harm, ..terms }).verdict, Verdict::Breach);

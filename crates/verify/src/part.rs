@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::{Deserialize, Serialize};
+use sloplet_policy::Feature;
 use sloplet_sys::attempt::{Call, attempt};
 use sloplet_sys::clone::{SingleThreaded, exit_now};
 
@@ -68,6 +69,8 @@ pub enum Of {
         /// Whether a canary on the host watches the same thing of the host's kernel: then that one decides.
         watched: bool,
     },
+    /// What a wall hides only if it claims a feature: a breach where it does.
+    Claim(Feature),
 }
 
 /// The attempts of one probe.
@@ -93,13 +96,18 @@ impl Parts {
     }
 
     /// Attempts on something (a plural) of the kernel that answers: see [`Of::Kernel`].
-    pub fn of_kernel(&mut self, what: &str) -> OfKernel<'_> {
-        OfKernel { of: Of::Kernel { what: what.to_owned(), watched: false }, parts: self }
+    pub fn of_kernel(&mut self, what: &str) -> PartsOf<'_> {
+        PartsOf { of: Of::Kernel { what: what.to_owned(), watched: false }, parts: self }
     }
 
     /// The same, where a canary watches that something of the host's kernel.
-    pub fn of_watched_kernel(&mut self, what: &str) -> OfKernel<'_> {
-        OfKernel { of: Of::Kernel { what: what.to_owned(), watched: true }, parts: self }
+    pub fn of_watched_kernel(&mut self, what: &str) -> PartsOf<'_> {
+        PartsOf { of: Of::Kernel { what: what.to_owned(), watched: true }, parts: self }
+    }
+
+    /// Attempts that only a wall with this feature must withstand.
+    pub fn of_claim(&mut self, feature: Feature) -> PartsOf<'_> {
+        PartsOf { of: Of::Claim(feature), parts: self }
     }
 
     fn push(&mut self, name: String, optional: bool, of: Of, action: Action) {
@@ -116,13 +124,13 @@ impl Parts {
     }
 }
 
-/// Attempts on the kernel that answers, to be added to the others.
-pub struct OfKernel<'p> {
+/// Attempts on something else than the host as such, to be added to the others.
+pub struct PartsOf<'p> {
     parts: &'p mut Parts,
     of: Of,
 }
 
-impl OfKernel<'_> {
+impl PartsOf<'_> {
     /// One that must take effect on every host.
     pub fn add(&mut self, name: impl Into<String>, action: impl Fn(&Settings) -> Tried + 'static) {
         self.parts.push(name.into(), false, self.of.clone(), Box::new(action));

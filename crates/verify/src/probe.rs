@@ -101,7 +101,7 @@ impl Finding {
 
     /// There is nothing to attack, because the kernel that answers is not the host's.
     pub fn of_own_kernel(what: &str) -> Self {
-        Self::not_applicable(format!("the wall has a kernel of its own: this kernel's {what} are not the host's"))
+        Self::not_applicable(format!("the {what} of its own kernel are not the host's"))
     }
 
     /// Contained if `held`.

@@ -6,8 +6,8 @@ use sloplet_policy::{Feature, Span};
 
 use crate::drill::{Drill, DrillError, settle};
 use crate::part::contains;
-use crate::processes::Process;
 use crate::probe::{Finding, Kind, Pending, Probe};
+use crate::processes::Process;
 
 pub const PROBE: Probe = Probe {
     name: "deadline",

@@ -2,8 +2,6 @@
 
 use std::io::Write;
 
-use sloplet_policy::Feature;
-
 use crate::canaries::SETTINGS;
 use crate::part::{Parts, Tried, head, writable};
 use crate::probe::{Kind, Probe};
@@ -14,7 +12,7 @@ pub const PROBE: Probe = Probe {
     ids: &[4, 5],
     tries: "write core_pattern, modprobe, binfmt_misc, sysrq-trigger and settings that namespaces own",
     why: "core_pattern and modprobe name programs that the kernel runs as root on the host",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
@@ -62,7 +60,8 @@ fn open(settings: &Settings, path: &str) -> Tried {
         return Ok(opened);
     }
     let before = String::from_utf8_lossy(&head(path, 4096)?).trim().to_owned();
-    let changed = before.parse::<u64>().map_or_else(|_| "sloplet-was-here".to_owned(), |number| (number ^ 1).to_string());
+    let changed =
+        before.parse::<u64>().map_or_else(|_| "sloplet-was-here".to_owned(), |number| (number ^ 1).to_string());
     let written = std::fs::File::options().write(true).open(path)?.write_all(changed.as_bytes());
     Ok(match written {
         Ok(()) => format!("changed from {before} to {changed}"),

@@ -1,7 +1,5 @@
 //! Files of the kernel that tell about the host.
 
-use sloplet_policy::Feature;
-
 use crate::part::{Parts, head, listed, nonempty, nothing, openable};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
@@ -11,7 +9,7 @@ pub const PROBE: Probe = Probe {
     ids: &[6],
     tries: "read kcore, keys, timers, interrupts, kernel addresses, /sys",
     why: "they hold the host's memory, keys and hardware, and are no namespace's",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 

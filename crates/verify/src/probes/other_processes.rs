@@ -4,7 +4,6 @@ use std::os::fd::AsFd;
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use sloplet_policy::Feature;
 use sloplet_sys::attempt::Call;
 
 use crate::part::{Miss, Parts, done, listed, nonempty, openable, reached};
@@ -16,7 +15,7 @@ pub const PROBE: Probe = Probe {
     ids: &[15],
     tries: "trace the agent, read and write its memory, steal its descriptors, read its files in /proc",
     why: "whoever reads the agent's memory or has its descriptors is the agent",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 

@@ -86,7 +86,8 @@ fn faults(drill: &Drill<'_>, process: &Process) -> io::Result<Vec<String>> {
     let status = process.status()?;
     let field = |name: &str| status.get(name).map_or("", String::as_str);
     let ids = field("Uid").split_whitespace().filter_map(|id| id.parse::<u64>().ok());
-    if let Some(id) = ids.filter(|id| drill.settings().root && *id < NOBODYS).min().filter(|_| claims(Feature::OwnUids)) {
+    if let Some(id) = ids.filter(|id| drill.settings().root && *id < NOBODYS).min().filter(|_| claims(Feature::OwnUids))
+    {
         found.push(format!("user id {id} of the host"));
     }
     // Behind a kernel of its own, some only wait for that kernel and serve nobody inside.

@@ -13,7 +13,7 @@ pub const PROBE: Probe = Probe {
     ids: &[27],
     tries: "capabilities, user ids, set-user-ID programs and core dumps beyond what the profile says; a missing filter",
     why: "a forgotten capability undoes the other walls: most escapes on record began with one",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
@@ -72,7 +72,7 @@ fn parts(settings: &Settings, parts: &mut Parts) {
             _ => Ok("allowed on the host".into()),
         }
     });
-    parts.optional("the host's name", |settings| {
+    parts.of_claim(Feature::OwnRoot).optional("the host's name", |settings| {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         if name == settings.host_name { Ok(name) } else { nothing(name) }
     });

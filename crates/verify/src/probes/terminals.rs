@@ -5,10 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::ioctl_tiocsctty;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use sloplet_policy::Feature;
 use sloplet_sys::attempt::{Call, attempt, ignore_hangups, leave_session};
 
-use crate::part::{Miss, OfKernel, Parts, nothing, openable, reached};
+use crate::part::{Miss, Parts, PartsOf, nothing, openable, reached};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
 
@@ -17,7 +16,7 @@ pub const PROBE: Probe = Probe {
     ids: &[25],
     tries: "push characters into a terminal (TIOCSTI), steer consoles, open the host's terminals",
     why: "CVE-2017-5226: what is typed into the user's terminal, the user's shell executes",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[6] }, // ENXIO
 };
 
@@ -35,7 +34,7 @@ fn parts(_: &Settings, parts: &mut Parts) {
     });
 }
 
-fn of_kernel(parts: &mut OfKernel<'_>) {
+fn of_kernel(parts: &mut PartsOf<'_>) {
     // TIOCSTI can be switched off for all, which is well.
     parts.optional("TIOCSTI", |_| {
         let (_controller, terminal) = own_terminal()?;

@@ -9,7 +9,7 @@ pub const PROBE: Probe = Probe {
     ids: &[43],
     tries: "thousands of orphans that end at once, with a small limit on processes",
     why: "orphans that nobody reaps use up the limit, and then the host's process ids",
-    needs: &[Feature::Pids, Feature::OwnRoot],
+    needs: &[Feature::Pids],
     kind: Kind::Drill(run),
 };
 
