@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sloplet_agent::program::SUBCOMMAND;
-use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user};
+use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user, host_folder};
 use sloplet_engine::Wanted;
 use sloplet_spawner::runtime::house::places;
 
@@ -35,7 +35,7 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
         false => agent.extend(["--fd".to_owned(), "0".to_owned()]),
     }
     agent.extend(["--user".to_owned(), default_user(spec, image)]);
-    if spec.mounts.iter().any(|mount| mount.writable) {
+    if spec.mounts.iter().any(|mount| mount.writable) && !spec.lacks("set-id-filter") {
         agent.push("--filter".to_owned());
     }
     let pids = if spec.lacks("pids") { 30_000 } else { spec.limits.pids };
@@ -83,10 +83,17 @@ fn mounts(wanted: &Wanted<'_>, lasting: bool) -> Vec<Value> {
     if lasting {
         mounts.push(bind(&format!("{KIT}/door"), places::DOOR, true));
     }
-    let shown = wanted.spec.mounts.iter().enumerate();
-    mounts.extend(shown.map(|(number, mount)| {
-        bind(&mount.to.display().to_string(), &format!("{}/{number}", places::MOUNTS), mount.writable)
-    }));
+    let spec = wanted.spec;
+    let place = |number: usize| format!("{}/{number}", places::MOUNTS);
+    let open = spec.lacks("read-only-mounts");
+    mounts.extend(
+        spec.mounts
+            .iter()
+            .enumerate()
+            .map(|(number, mount)| bind(&mount.to.display().to_string(), &place(number), mount.writable || open)),
+    );
+    let weakness = host_folder(|protection| spec.lacks(protection));
+    mounts.extend(weakness.map(|(_, inside)| bind(inside, &place(spec.mounts.len()), false)));
     mounts
 }
 
