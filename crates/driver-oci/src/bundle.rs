@@ -38,7 +38,7 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
     if spec.mounts.iter().any(|mount| mount.writable) && !spec.lacks("set-id-filter") {
         agent.push("--filter".to_owned());
     }
-    let pids = if spec.lacks("pids") { 30_000 } else { spec.limits.pids };
+    let pids = if spec.lacks("pids") { 1024 } else { spec.limits.pids };
     let limit = |kind: &str, value: u64| json!({"type": kind, "hard": value, "soft": value});
     let mut namespaces = vec!["pid", "ipc", "uts", "mount"];
     if flavour.has_kernel() && !egress {

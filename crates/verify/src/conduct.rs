@@ -21,8 +21,9 @@ use crate::record::digest;
 use crate::report::{Report, Result as ProbeResult};
 use crate::settings::Settings;
 
-/// How long all attempts may take together.
+/// How long all attempts may take together. An emulated processor is slow.
 const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE_WITH_OWN_KERNEL: Duration = Duration::from_secs(600);
 
 /// Most bytes of answers from inside.
 const ANSWERS: usize = 4 << 20;
@@ -161,7 +162,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
             format!("user {}", rustix::process::getuid().as_raw())
         },
         version: env!("CARGO_PKG_VERSION").into(),
-        digest: digest(&wanted.spec, radius, &wall.driver, &wanted.program),
+        digest: digest(&wanted.spec, radius, &wall, &wanted.program),
         configuration: describe(&wanted.spec),
         complete: wanted.only.is_empty(),
         weakened: wanted.spec.weaken.map(str::to_owned),
@@ -261,7 +262,7 @@ async fn attempts(
     let command = Command {
         stdin: true,
         user: user.map(str::to_owned),
-        timeout: Some(PATIENCE),
+        timeout: Some(if settings.own_kernel { PATIENCE_WITH_OWN_KERNEL } else { PATIENCE }),
         ..Command::new(words.map(str::as_bytes))
     };
     let mut process = sandbox.exec(command).await?;

@@ -56,8 +56,9 @@ async fn all(engine: &Engine, options: &Verify, spec: &Spec, walls: &[String]) -
     let mut reports = Vec::new();
     for wall in walls {
         let mut spec = Spec { driver: Some(wall.clone()), ..spec.clone() };
-        spec.isolation = engine.report(&spec)?.isolation;
-        let digest = record::digest(&spec, engine.radius(), wall, program);
+        let report = engine.report(&spec)?;
+        spec.isolation = report.isolation;
+        let digest = record::digest(&spec, engine.radius(), &report, program);
         if options.changed
             && options.probe.is_empty()
             && let record::Standing::Good(report) = records.standing(&digest, options.max_age.0)
