@@ -111,7 +111,7 @@ pub enum Identity {
 
 /// Serves until the last connection is gone, or for ever if there is a listener or a device.
 ///
-/// Changes process-wide state: ignores SIGPIPE, blocks SIGCHLD, sets the umask to 0, becomes a child subreaper and
+/// Changes process-wide state: ignores SIGPIPE and SIGXFSZ, blocks SIGCHLD, sets the umask to 0, becomes a child subreaper and
 /// reaps every child. The calling process must have no use of its own for these, and one thread.
 pub fn serve(config: Config) -> std::io::Result<()> {
     server::Server::new(config)?.run()

@@ -127,7 +127,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(config: Config) -> std::io::Result<Self> {
-        spawn::ignore_broken_pipes();
+        spawn::ignore_failed_writes();
         rustix::process::umask(Mode::empty());
         // Where the agent is not the first process of a pid namespace, orphans come to it nevertheless.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));

@@ -143,13 +143,23 @@ fn numeric_user(user: &str) -> u32 {
     }
 }
 
+/// The folder of the host that such a test asks for, after all other mounts, and where it is inside.
+pub fn host_folder(lacks: impl Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
+    let folders = [
+        ("sysfs", "/sys", "/sys"),
+        ("host-root", "/", "/mnt/host"),
+        ("host-run", "/run", "/run"),
+        ("host-shm", "/dev/shm", "/dev/shm"),
+    ];
+    folders.into_iter().find(|(name, ..)| lacks(name)).map(|(_, path, inside)| (path, inside))
+}
+
 /// The plan without the bound, or with the host's folder, that a test of the verifier asks for.
 fn weakened(mut plan: Plan) -> Plan {
     let lacks = |name: &str| plan.lacks(name);
     let (pids, memory, cpus) = (lacks("pids"), lacks("memory"), lacks("cpus"));
     let (disk, files, deadline) = (lacks("disk"), lacks("files"), lacks("deadline"));
-    let folders = [("sysfs", "/sys"), ("host-root", "/"), ("host-run", "/run"), ("host-shm", "/dev/shm")];
-    let shown = folders.iter().find(|(name, _)| lacks(name)).map(|(_, path)| *path);
+    let shown = host_folder(lacks);
     let bounds = &mut plan.bounds;
     bounds.pids = if pids { 30_000 } else { bounds.pids };
     bounds.memory = if memory { 1 << 42 } else { bounds.memory };
@@ -159,8 +169,7 @@ fn weakened(mut plan: Plan) -> Plan {
         container.disk = if disk { 1 << 30 } else { container.disk };
         container.inodes = if files || disk { 1 << 20 } else { container.inodes };
         container.shm = if memory { 1 << 30 } else { container.shm };
-        if let Some(path) = shown {
-            let inside = if path == "/" { "/mnt/host" } else { path };
+        if let Some((path, inside)) = shown {
             let bytes = |path: &str| path.as_bytes().to_vec().into();
             container.mounts.push(Mount { from: bytes(path), to: bytes(inside), writable: false, ids: None });
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sloplet_agent::program::SUBCOMMAND;
-use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user};
+use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user, host_folder};
 use sloplet_engine::Wanted;
 use sloplet_spawner::runtime::house::places;
 
@@ -35,9 +35,10 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
         false => agent.extend(["--fd".to_owned(), "0".to_owned()]),
     }
     agent.extend(["--user".to_owned(), default_user(spec, image)]);
-    if spec.mounts.iter().any(|mount| mount.writable) {
+    if spec.mounts.iter().any(|mount| mount.writable) && !spec.lacks("set-id-filter") {
         agent.push("--filter".to_owned());
     }
+    let pids = if spec.lacks("pids") { 1024 } else { spec.limits.pids };
     let limit = |kind: &str, value: u64| json!({"type": kind, "hard": value, "soft": value});
     let mut namespaces = vec!["pid", "ipc", "uts", "mount"];
     if flavour.has_kernel() && !egress {
@@ -56,7 +57,7 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
             "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
             "rlimits": [
                 // The agent is another user's, and counts, too.
-                limit("RLIMIT_NPROC", u64::from(spec.limits.pids.saturating_sub(1).max(1))),
+                limit("RLIMIT_NPROC", u64::from(pids.saturating_sub(1).max(1))),
                 limit("RLIMIT_NOFILE", open_files()),
                 limit("RLIMIT_CORE", 0),
             ],
@@ -82,10 +83,17 @@ fn mounts(wanted: &Wanted<'_>, lasting: bool) -> Vec<Value> {
     if lasting {
         mounts.push(bind(&format!("{KIT}/door"), places::DOOR, true));
     }
-    let shown = wanted.spec.mounts.iter().enumerate();
-    mounts.extend(shown.map(|(number, mount)| {
-        bind(&mount.to.display().to_string(), &format!("{}/{number}", places::MOUNTS), mount.writable)
-    }));
+    let spec = wanted.spec;
+    let place = |number: usize| format!("{}/{number}", places::MOUNTS);
+    let open = spec.lacks("read-only-mounts");
+    mounts.extend(
+        spec.mounts
+            .iter()
+            .enumerate()
+            .map(|(number, mount)| bind(&mount.to.display().to_string(), &place(number), mount.writable || open)),
+    );
+    let weakness = host_folder(|protection| spec.lacks(protection));
+    mounts.extend(weakness.map(|(_, inside)| bind(inside, &place(spec.mounts.len()), false)));
     mounts
 }
 

@@ -126,6 +126,17 @@ pub struct DriverReport {
 }
 
 impl DriverReport {
+    /// The features that hold, enforced or watched.
+    pub fn claimed(&self) -> Vec<Feature> {
+        let held = self.capabilities.iter().filter(|known| known.enforcement != Enforcement::Missing);
+        held.map(|known| known.feature).collect()
+    }
+
+    /// Whether a feature holds, enforced or watched.
+    pub fn claims(&self, feature: Feature) -> bool {
+        self.claimed().contains(&feature)
+    }
+
     /// The features among `wanted` that do not hold.
     pub fn lacking(&self, wanted: &[Feature]) -> Vec<&Capability> {
         self.capabilities

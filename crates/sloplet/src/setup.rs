@@ -9,7 +9,7 @@ use sloplet_driver_oci::{Flavour, Oci};
 use sloplet_driver_process::ProcessDriver;
 use sloplet_driver_vm::Vm;
 use sloplet_engine::{Driver, Engine, Places};
-use sloplet_policy::{Isolation, Spec};
+use sloplet_policy::Isolation;
 use sloplet_spawner::launcher::Forked;
 
 /// This binary. The link, not its target: it names it even after the file was replaced by an upgrade.
@@ -59,15 +59,6 @@ fn stronger(namespaces: &Arc<Namespaces>, places: &Places) -> Vec<Box<dyn Driver
     let oci =
         |flavour| Box::new(Oci::new(flavour, namespaces.clone(), Path::new(PROGRAM), &places.data)) as Box<dyn Driver>;
     Flavour::ALL.into_iter().map(oci).collect()
-}
-
-/// The name of the wall that a description asks for, without an engine.
-pub fn driver_of(spec: &Spec) -> &str {
-    match (&spec.driver, spec.isolation) {
-        (Some(name), _) => name,
-        (None, Isolation::Container) => "namespaces",
-        (None, other) => other.name(),
-    }
 }
 
 /// A runtime with one thread: nothing here needs more, and threads cost time at the start.

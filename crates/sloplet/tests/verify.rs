@@ -66,6 +66,34 @@ const WEAKNESSES: [(&str, &str); 51] = [
     ("placeholders", "egress-secrets"),
 ];
 
+/// The same behind gVisor, as far as its own kernel is not what protects.
+const WEAKNESSES_OF_GVISOR: [(&str, &str); 24] = [
+    ("network-namespace", "outer-walls"),
+    ("ipc-namespace", "outer-walls"),
+    ("uts-namespace", "outer-walls"),
+    ("cgroup-namespace", "outer-walls"),
+    ("own-ids", "outer-walls"),
+    ("read-only-mounts", "read-only-files"),
+    ("set-id-filter", "set-id-files"),
+    ("environment", "host-secrets"),
+    ("protected-paths", "protected-things"),
+    ("host-root", "climb-out"),
+    ("host-run", "host-sockets"),
+    ("host-shm", "shared-memory"),
+    ("pids", "fork-bomb"),
+    ("memory", "memory-bomb"),
+    ("disk", "disk-fill"),
+    ("files", "disk-fill"),
+    ("deadline", "deadline"),
+    ("egress-rules", "egress-ports"),
+    ("egress-rules", "egress-names"),
+    ("egress-vetting", "egress-addresses"),
+    ("egress-checks", "egress-requests"),
+    ("egress-questions", "egress-questions"),
+    ("egress-limits", "egress-floods"),
+    ("placeholders", "egress-secrets"),
+];
+
 /// Results that the ledger has.
 fn recorded(sloplet: &Sloplet) -> Vec<Value> {
     let ended = sloplet.invoke(&["audit", "--kind", "verification", "--json"]).finish().expect_code(0);
@@ -126,21 +154,85 @@ fn each_missing_protection_is_noticed() {
     let host = Host::shared();
     let mut silent = Vec::new();
     for (weakness, probe) in WEAKNESSES {
-        let ended = weakened(&host.root(), weakness, probe);
+        let ended = weakened(&host.root(), "namespaces", weakness, probe);
         if ended.code != 1 || !breach_of(&ended, probe) {
             silent.push(format!("{weakness} is not noticed by {probe}: {ended}"));
         }
     }
     // What root's sandboxes do not have: there is nobody else to become in an ordinary user's.
-    let ended = weakened(&host.user(), "no-new-privs", "privileges");
+    let ended = weakened(&host.user(), "namespaces", "no-new-privs", "privileges");
     if !breach_of(&ended, "privileges") {
         silent.push(format!("no-new-privs: {ended}"));
     }
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }
 
-fn weakened(sloplet: &Sloplet, weakness: &str, probe: &str) -> Ended {
-    let words = ["verify", "--weaken", weakness, "--probe", probe, "--json"];
+#[test]
+fn each_missing_protection_is_noticed_behind_gvisor() {
+    let host = Host::shared();
+    let mut silent = Vec::new();
+    for (weakness, probe) in WEAKNESSES_OF_GVISOR {
+        let ended = weakened(&host.root(), "gvisor", weakness, probe);
+        if ended.code != 1 || !breach_of(&ended, probe) {
+            silent.push(format!("{weakness} is not noticed by {probe}: {ended}"));
+        }
+    }
+    assert!(silent.is_empty(), "{}", silent.join("\n"));
+}
+
+/// A process tree shares the host's root and process ids, and says so; what it does claim is attacked.
+#[test]
+fn a_process_tree_is_judged_by_what_it_claims() {
+    let host = Host::shared();
+    let ended = verify(&host.root(), &["--driver", "process", "--json"]).expect_code(0);
+    let report = &reports(&ended)[0];
+    let verdict = |probe: &str| report["results"].as_array().unwrap().iter().find(|it| it["probe"] == probe).unwrap();
+    for probe in ["agent-binary", "kernel-settings", "host-processes", "privileges", "devices", "archives", "zombies"] {
+        assert_eq!(verdict(probe)["verdict"], "contained", "{:#}", verdict(probe));
+    }
+    // Whether there is a process of that number is nothing that it hides.
+    let seen = verdict("host-processes")["detail"].as_str().unwrap();
+    assert!(seen.contains("this wall does not claim: own root file system"), "{seen}");
+    for probe in ["climb-out", "outer-walls", "egress-names"] {
+        assert_eq!(verdict(probe)["verdict"], "not-applicable", "{:#}", verdict(probe));
+        assert!(verdict(probe)["detail"].as_str().unwrap().contains("does not claim"), "{:#}", verdict(probe));
+    }
+}
+
+/// One report for each wall that works here; why another does not is said.
+#[test]
+fn all_walls_are_verified_in_turn() {
+    let host = Host::shared();
+    let root = host.root();
+    let walls = root.invoke(&["doctor", "--json"]).finish().expect_code(0).json();
+    let (junit, html) = (root.folder("reports").join("all.xml"), root.folder("reports").join("all.html"));
+    let words = ["--driver", "all", "--json", "--probe", "keyrings", "--probe", "outer-walls"];
+    let files = ["--junit", junit.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let all = [&["verify"], &words[..], &files].concat();
+    let ended = root.invoke(&all).within(Duration::from_secs(600)).finish().expect_code(0);
+    let names: Vec<String> = reports(&ended).iter().map(|it| it["driver"].as_str().unwrap().to_owned()).collect();
+    assert!(["namespaces", "process", "gvisor"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+    for wall in walls.as_array().unwrap() {
+        let name = wall["driver"].as_str().unwrap();
+        let works = wall["unavailable"].is_null();
+        assert_eq!(names.iter().any(|known| known == name), works, "{wall:#}");
+        assert!(works || ended.stderr.contains(&format!("{name} is left out: ")), "{ended}");
+    }
+    let page = fs::read_to_string(&html).unwrap();
+    let suites = fs::read_to_string(&junit).unwrap();
+    assert!(names.iter().all(|name| page.contains(name) && suites.contains(name)), "{names:?}");
+    // The same probe, judged by what each wall claims.
+    for report in reports(&ended) {
+        let expected = if report["driver"] == "process" { "not-applicable" } else { "contained" };
+        let verdict = |probe: &str| {
+            report["results"].as_array().unwrap().iter().find(|it| it["probe"] == probe).unwrap()["verdict"].clone()
+        };
+        assert_eq!((verdict("outer-walls"), verdict("keyrings")), (expected.into(), "contained".into()), "{report:#}");
+    }
+}
+
+fn weakened(sloplet: &Sloplet, driver: &str, weakness: &str, probe: &str) -> Ended {
+    let words = ["verify", "--driver", driver, "--weaken", weakness, "--probe", probe, "--json"];
     let invocation = sloplet.invoke(&words).env("SLOPLET_TEST_WEAKEN", weakness).env("A_CANARY", "of-the-host");
     invocation.within(Duration::from_secs(90)).finish()
 }

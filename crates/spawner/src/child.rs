@@ -144,7 +144,9 @@ impl Child<'_> {
         let hand_out = |upper: OwnedFd| send(&supplies, &0u8, &[upper.as_fd()]).during("hand out the stage");
         let hand_out = self.plan.lasting.then_some(&hand_out as container::HandOut<'_>);
         house::enclose(container, self.plan, runtime, materials, hand_out)?;
-        self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
+        if !self.plan.lacks("cgroup-namespace") {
+            self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
+        }
         drop(supplies); // before it is closed behind its back
         detach_from_parent(self.thread, keep_open)?;
         set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")

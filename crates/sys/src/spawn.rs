@@ -259,10 +259,13 @@ pub fn ignored_signals() -> Vec<i32> {
     (1..=64).filter(ignored).collect()
 }
 
-/// Ignores SIGPIPE, so that writing to a program that is gone is an error instead of death.
-pub fn ignore_broken_pipes() {
-    // SAFETY: setting a signal to be ignored installs no code.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+/// Ignores SIGPIPE and SIGXFSZ, so that writing to a program that is gone, or beyond the bound of a file, is an error instead
+/// of death.
+pub fn ignore_failed_writes() {
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        // SAFETY: setting a signal to be ignored installs no code.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
 }
 
 /// Blocks SIGCHLD and returns a non-blocking descriptor that becomes readable when children end.

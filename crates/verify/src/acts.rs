@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, MemfdFlags, RenameFlags, memfd_create, renameat_with};
-use rustix::process::{Pid, Signal, kill_process, setsid};
+use rustix::process::{Pid, Signal, kill_process};
+use sloplet_sys::attempt::leave_session;
 use sloplet_sys::clone::{SingleThreaded, exit_now};
 
 /// Carries it out; returns the exit status.
@@ -195,7 +196,7 @@ fn daemon(seconds: u64) -> io::Result<String> {
     if thread.fork_plainly()?.is_some() {
         return Ok("started".to_owned());
     }
-    let _ = setsid();
+    leave_session();
     if thread.fork_plainly()?.is_some() {
         exit_now(0);
     }

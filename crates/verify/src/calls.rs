@@ -2,8 +2,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use sloplet_policy::addresses::RESOLVER_V4;
 
@@ -98,13 +100,22 @@ pub fn act(text: &str) -> io::Result<String> {
     Ok(serde_json::to_string(&calls.iter().map(Call::make).collect::<Vec<_>>())?)
 }
 
+/// Waits for something to be read, or for the end. Time-outs of sockets are not kept by every kernel: gVisor's knows none
+/// for those of its host.
+pub fn await_answer(socket: impl AsFd, patience: Duration) -> io::Result<()> {
+    let wait = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&wait))? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    }
+}
+
 fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let address = match spelled(host) {
         Some(address) => address,
         None => ask(host, 1)?.ok_or_else(|| io::Error::other("no such name"))?,
     };
     let stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
 }
@@ -120,7 +131,7 @@ fn talk(host: &str, port: u16, say: &[String], turns: bool) -> io::Result<String
         let piece: Vec<u8> = piece.chars().map(|letter| letter as u8).collect();
         if let Err(error) = stream.write_all(&piece) {
             // Cut in the middle of a sentence: perhaps it says why.
-            if said.is_empty() && !matches!(stream.read(&mut buffer), Ok(1..)) {
+            if said.is_empty() && !matches!(read(&mut stream, &mut buffer, PATIENCE), Ok(1..)) {
                 return Err(error);
             }
             break;
@@ -129,7 +140,7 @@ fn talk(host: &str, port: u16, say: &[String], turns: bool) -> io::Result<String
             std::thread::sleep(Duration::from_millis(20));
             continue;
         }
-        let count = match stream.read(&mut buffer) {
+        let count = match read(&mut stream, &mut buffer, PATIENCE) {
             Ok(count) => count,
             Err(error) if said.is_empty() => return Err(error),
             Err(_) => 0,
@@ -140,9 +151,8 @@ fn talk(host: &str, port: u16, say: &[String], turns: bool) -> io::Result<String
         }
     }
     // What else there is at once: a second answer, say.
-    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
     while said.len() < ANSWER {
-        match stream.read(&mut buffer) {
+        match read(&mut stream, &mut buffer, Duration::from_millis(100)) {
             Ok(count @ 1..) => said.extend_from_slice(&buffer[..count]),
             _ => break,
         }
@@ -150,12 +160,17 @@ fn talk(host: &str, port: u16, say: &[String], turns: bool) -> io::Result<String
     Ok(if said.is_empty() { "closed".into() } else { String::from_utf8_lossy(&said).into_owned() })
 }
 
+fn read(stream: &mut TcpStream, buffer: &mut [u8], patience: Duration) -> io::Result<usize> {
+    await_answer(&*stream, patience)?;
+    stream.read(buffer)
+}
+
 fn datagram(address: SocketAddr, say: &[u8]) -> io::Result<String> {
     let socket = UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
-    socket.set_read_timeout(Some(Duration::from_millis(500)))?;
     socket.connect(address)?;
     socket.send(say)?;
     let mut buffer = [0u8; ANSWER];
+    await_answer(&socket, Duration::from_millis(500))?;
     let count = socket.recv(&mut buffer)?;
     Ok(format!("answered: {count} bytes"))
 }
@@ -163,10 +178,10 @@ fn datagram(address: SocketAddr, say: &[u8]) -> io::Result<String> {
 /// Asks the resolver of the sandbox; the address, if there is one.
 fn ask(name: &str, kind: u16) -> io::Result<Option<IpAddr>> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.set_read_timeout(Some(PATIENCE))?;
     socket.connect((RESOLVER_V4, 53))?;
     socket.send(&question(name, kind))?;
     let mut buffer = [0u8; ANSWER];
+    await_answer(&socket, PATIENCE)?;
     let count = socket.recv(&mut buffer)?;
     let answer = &buffer[..count];
     // One record at most, and it is the last thing in front of what only says why: found by its form.

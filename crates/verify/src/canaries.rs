@@ -30,15 +30,35 @@ const PID: &str = "pid-";
 /// Variables that every sandbox has of its own.
 const ORDINARY: [&str; 10] = ["PATH", "HOME", "LANG", "USER", "LOGNAME", "TERM", "TMPDIR", "PWD", "SHLVL", "_"];
 
-/// Settings of the kernel that nobody inside may change.
-const SETTINGS: [&str; 6] = [
-    "/proc/sys/kernel/core_pattern",
-    "/proc/sys/kernel/modprobe",
-    "/proc/sys/kernel/hostname",
-    "/proc/sys/kernel/shmmax",
-    "/proc/sys/vm/overcommit_memory",
-    "/proc/sys/kernel/panic",
+/// Settings of the kernel that nobody inside may change, below `/proc/sys`.
+pub const SETTINGS: [&str; 9] = [
+    "kernel/core_pattern",
+    "kernel/modprobe",
+    "kernel/hostname",
+    "kernel/shmmax",
+    "kernel/panic",
+    "vm/overcommit_memory",
+    "fs/file-max",
+    "user/max_inotify_instances",
+    "user/max_user_namespaces",
 ];
+
+/// Something that happened to them.
+#[derive(Debug, Clone)]
+pub struct Harm {
+    /// The probe that must have done it.
+    pub by: &'static str,
+    /// What.
+    pub words: String,
+}
+
+/// How something is at a moment.
+struct State {
+    /// The probe that would change it.
+    by: &'static str,
+    name: String,
+    value: String,
+}
 
 /// Canaries on the host.
 pub struct Canaries {
@@ -52,7 +72,7 @@ pub struct Canaries {
     files: Vec<PathBuf>,
     queue: Option<CString>,
     _terminal: OwnedFd,
-    before: Vec<(String, String)>,
+    before: Vec<State>,
     /// What attempts are told of them.
     pub settings: Settings,
 }
@@ -195,54 +215,66 @@ impl Canaries {
         self.before = self.state();
     }
 
-    /// How many connected, or sent something, since the last look.
-    fn calls(&self) -> usize {
+    /// How many connected, or sent something, since the last look: by the network, and to sockets of services.
+    fn calls(&self) -> (usize, usize) {
         let tcp = self.tcp.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).sum::<usize>();
         let unix =
             self.sockets.iter().map(|listener| std::iter::from_fn(|| listener.accept().ok()).count()).sum::<usize>();
         let mut buffer = [0u8; 64];
-        tcp + unix + std::iter::from_fn(|| self.udp.recv_from(&mut buffer).ok()).count()
+        (tcp + std::iter::from_fn(|| self.udp.recv_from(&mut buffer).ok()).count(), unix)
     }
 
     /// What is to stay as it is.
-    fn state(&self) -> Vec<(String, String)> {
-        let mut all: Vec<(String, String)> =
-            SETTINGS.iter().map(|path| ((*path).to_owned(), fs::read_to_string(path).unwrap_or_default())).collect();
-        for path in self.files.iter().filter(|path| path.extension().is_none_or(|kind| kind != "socket")) {
-            all.push((path.display().to_string(), fs::read_to_string(path).unwrap_or_default()));
-        }
-        let shown = &self.settings.read_only;
-        all.push((shown.display().to_string(), fs::read_to_string(shown).unwrap_or_default()));
+    fn state(&self) -> Vec<State> {
+        let text = |by: &'static str, path: &Path| State {
+            by,
+            name: path.display().to_string(),
+            value: fs::read_to_string(path).unwrap_or_default(),
+        };
+        let settings = SETTINGS.iter().map(|name| text("kernel-settings", &Path::new("/proc/sys").join(name)));
+        let files = self.files.iter().filter(|path| path.extension().is_none_or(|kind| kind != "socket"));
+        let files = files.map(|path| text("climb-out", path));
+        let mut all: Vec<State> = settings.chain(files).collect();
+        all.push(text("read-only-files", &self.settings.read_only));
         for program in [self.program.clone(), self.work.path().join("probe")] {
             // Whoever changes a file cannot keep the time of its last change.
             let print = File::open(&program)
                 .and_then(|file| file.metadata())
                 .map(|meta| format!("{} {} {} {}", meta.ino(), meta.size(), meta.mtime_nsec(), meta.mode()));
-            all.push((program.display().to_string(), print.unwrap_or_default()));
+            let (name, value) = (program.display().to_string(), print.unwrap_or_default());
+            all.push(State { by: "agent-binary", name, value });
         }
         let victim = fs::read_to_string(format!("/proc/{}/stat", self.settings.host_process)).unwrap_or_default();
         let alive = victim.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'T', 't', 'X']));
-        all.push((
-            "the planted process".into(),
-            if alive && !victim.is_empty() { "alive" } else { "gone or stopped" }.into(),
-        ));
+        let value = if alive && !victim.is_empty() { "alive" } else { "gone or stopped" }.to_owned();
+        all.push(State { by: "host-processes", name: "the planted process".to_owned(), value });
         all
     }
 
     /// What has happened to them; nothing is good.
-    pub fn harm(&self) -> Vec<String> {
+    pub fn harm(&self) -> Vec<Harm> {
         let mut found = Vec::new();
-        let calls = self.calls();
-        if calls > 0 {
-            found.push(format!("{calls} connections or datagrams reached the host's sockets"));
+        let (network, services) = self.calls();
+        for (by, count, what) in [
+            ("network-direct", network, "host's sockets"),
+            ("host-sockets", services, "sockets of the host's services"),
+        ] {
+            if count > 0 {
+                found.push(Harm { by, words: format!("{count} connections or datagrams reached the {what}") });
+            }
         }
         for (before, after) in self.before.iter().zip(self.state()) {
-            if before.1 != after.1 {
-                found.push(format!("{} was changed", before.0));
+            if before.value != after.value {
+                found.push(Harm { by: after.by, words: format!("{} was changed", after.name) });
             }
         }
         found
     }
+}
+
+/// In words.
+pub fn told(harm: &[Harm]) -> String {
+    harm.iter().map(|harm| harm.words.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 impl Drop for Canaries {

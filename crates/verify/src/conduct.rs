@@ -8,12 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sloplet_client::ClientError;
 use sloplet_engine::{Command, DriverError, Engine, EngineError, Patron, Sandbox};
-use sloplet_policy::report::Enforcement;
-use sloplet_policy::{Bind, DriverReport, Isolation, Spec};
+use sloplet_policy::{Bind, DriverReport, Feature, Isolation, Spec};
 
-use crate::canaries::Canaries;
+use crate::canaries::{Canaries, Harm, told};
 use crate::drill::Drill;
-use crate::judge::{Inside, judge};
+use crate::judge::{Inside, Terms, judge};
 use crate::part::Answer;
 use crate::probe::{Finding, Kind, Probe, Verdict};
 use crate::probes;
@@ -22,8 +21,9 @@ use crate::record::digest;
 use crate::report::{Report, Result as ProbeResult};
 use crate::settings::Settings;
 
-/// How long all attempts may take together.
+/// How long all attempts may take together. An emulated processor is slow.
 const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE_WITH_OWN_KERNEL: Duration = Duration::from_secs(600);
 
 /// Most bytes of answers from inside.
 const ANSWERS: usize = 4 << 20;
@@ -81,6 +81,8 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
     canaries.settings.protected_paths.clone_from(&radius.paths);
     canaries.settings.protected_env.clone_from(&radius.env);
     canaries.settings.way_out = wanted.spec.reaches_out();
+    canaries.settings.own_kernel = wall.claims(Feature::OwnKernel);
+    let claims = wall.claimed();
     let (spec, program) = equipped(&wanted.spec, canaries.folder());
     let applies = |probe: &&&Probe| missing(probe, &wall).is_none();
     let attempts: Vec<&str> = probes
@@ -114,18 +116,22 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
                     answers.iter().filter(|answer| answer.probe == probe.name).cloned().collect()
                 };
                 let control = of(&control);
-                let told: Vec<(String, Vec<Answer>)> =
+                let answers: Vec<(String, Vec<Answer>)> =
                     inside.iter().map(|(user, answers)| (user.clone(), of(answers))).collect();
-                let told: Vec<Inside<'_>> =
-                    told.iter().map(|(user, answers)| Inside { user, answers: answers.iter().collect() }).collect();
+                let answers: Vec<Inside<'_>> =
+                    answers.iter().map(|(user, all)| Inside { user, answers: all.iter().collect() }).collect();
                 let control: Vec<&Answer> = control.iter().collect();
-                let (finding, told) = judge(&control, &told, refusals, canaries.settings.root);
+                let own: Vec<String> =
+                    harm.iter().filter(|harm| harm.by == probe.name).map(|harm| harm.words.clone()).collect();
+                let terms = Terms { refusals, root: canaries.settings.root, claims: &claims, harm: &own };
+                let (finding, told) = judge(&control, &answers, &terms);
                 parts = told;
                 finding
             }
             (Kind::Drill(run), None) => {
                 let drill = Drill {
                     engine: wanted.engine,
+                    wall: &wall,
                     spec: &spec,
                     program: &program,
                     host_program: &wanted.program,
@@ -141,7 +147,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
         results.push(result(probe, finding, parts, &harm, took_ms));
     }
     let after = canaries.harm();
-    let all_harm: Vec<String> = harm.into_iter().chain(after).collect();
+    let all_harm: Vec<Harm> = harm.into_iter().chain(after).collect();
     results.push(of_canaries(&all_harm));
     let report = Report {
         started_ms: started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
@@ -156,7 +162,7 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
             format!("user {}", rustix::process::getuid().as_raw())
         },
         version: env!("CARGO_PKG_VERSION").into(),
-        digest: digest(&wanted.spec, radius, &wall.driver, &wanted.program),
+        digest: digest(&wanted.spec, radius, &wall, &wanted.program),
         configuration: describe(&wanted.spec),
         complete: wanted.only.is_empty(),
         weakened: wanted.spec.weaken.map(str::to_owned),
@@ -177,11 +183,7 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Probe>, VerifyError> {
 
 /// What the wall does not even claim.
 fn missing(probe: &Probe, wall: &DriverReport) -> Option<String> {
-    let lacking = |feature| {
-        let found = wall.capabilities.iter().find(|capability| capability.feature == feature);
-        found.is_none_or(|capability| capability.enforcement == Enforcement::Missing)
-    };
-    let feature = probe.needs.iter().find(|feature| lacking(**feature))?;
+    let feature = probe.needs.iter().find(|feature| !wall.claims(**feature))?;
     Some(format!("this wall does not claim: {feature}"))
 }
 
@@ -260,7 +262,7 @@ async fn attempts(
     let command = Command {
         stdin: true,
         user: user.map(str::to_owned),
-        timeout: Some(PATIENCE),
+        timeout: Some(if settings.own_kernel { PATIENCE_WITH_OWN_KERNEL } else { PATIENCE }),
         ..Command::new(words.map(str::as_bytes))
     };
     let mut process = sandbox.exec(command).await?;
@@ -280,13 +282,13 @@ fn result(
     probe: &Probe,
     finding: Finding,
     parts: Vec<crate::report::Part>,
-    harm: &[String],
+    harm: &[Harm],
     took_ms: u64,
 ) -> ProbeResult {
     let canary = match (&probe.kind, finding.verdict, harm.is_empty()) {
         (_, Verdict::NotApplicable, _) | (Kind::Drill(_), ..) => String::new(),
         (_, _, true) => "files, processes, sockets, settings and binary of the host are as they were".to_owned(),
-        (_, _, false) => harm.join("; "),
+        (_, _, false) => told(harm),
     };
     ProbeResult {
         probe: probe.name.to_owned(),
@@ -303,7 +305,7 @@ fn result(
 }
 
 /// The last word is the host's own.
-fn of_canaries(harm: &[String]) -> ProbeResult {
+fn of_canaries(harm: &[Harm]) -> ProbeResult {
     ProbeResult {
         probe: "canaries".into(),
         ids: Vec::new(),
@@ -314,7 +316,7 @@ fn of_canaries(harm: &[String]) -> ProbeResult {
         detail: if harm.is_empty() {
             "nothing on the host was changed, read, killed or called".into()
         } else {
-            harm.join("; ")
+            told(harm)
         },
         canary: String::new(),
         parts: Vec::new(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sloplet_client::{ClientError, Output};
 use sloplet_engine::outward::private::Private;
 use sloplet_engine::{Command, DriverError, Engine, EngineError, Patron, Sandbox};
-use sloplet_policy::Spec;
+use sloplet_policy::{DriverReport, Feature, Spec};
 use sloplet_wire::Target;
 
 use crate::calls::Call;
@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Drill<'a> {
     /// Makes sandboxes.
     pub engine: &'a Engine,
+    /// What the wall claims.
+    pub wall: &'a DriverReport,
     /// The sandbox that is verified, with the program for attempts mounted.
     pub spec: &'a Spec,
     /// Where that program is inside.
@@ -59,7 +61,14 @@ pub enum DrillError {
 
 impl From<DrillError> for Finding {
     fn from(error: DrillError) -> Self {
-        Self::inconclusive("", format!("the drill could not be carried out: {error}"))
+        use DriverError::Unsupported;
+        match error {
+            // What cannot be asked for cannot be attacked.
+            DrillError::Driver(Unsupported(what)) | DrillError::Engine(EngineError::Driver(Unsupported(what))) => {
+                Self::not_applicable(what.to_string())
+            }
+            error => Self::inconclusive("", format!("the drill could not be carried out: {error}")),
+        }
     }
 }
 
@@ -88,6 +97,11 @@ impl Drill<'_> {
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.canaries.settings
+    }
+
+    /// Whether the wall has a kernel of its own: what the host does not see of it, it does not know.
+    pub fn own_kernel(&self) -> bool {
+        self.wall.claims(Feature::OwnKernel)
     }
 
     /// Where a folder of the canaries is inside.
@@ -168,6 +182,11 @@ impl Drill<'_> {
     /// Whether the agent still serves: it runs something.
     pub async fn serves(&self, sandbox: &Sandbox) -> bool {
         tokio::time::timeout(Duration::from_secs(10), sandbox.agent().ping()).await.is_ok_and(|answer| answer.is_ok())
+    }
+
+    /// A place of that name that its commands can write to.
+    pub fn place(&self, sandbox: &Sandbox, name: &str) -> String {
+        format!("{}/{name}", sandbox.machine().home().unwrap_or("/tmp"))
     }
 
     /// A place for the file API, as the sandbox's user.

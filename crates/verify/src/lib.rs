@@ -10,6 +10,7 @@
 //! - [`program`]: the program that makes attempts, on the host and inside: the same binary with a hidden subcommand.
 //! - [`conduct`]: a whole verification.
 //! - [`drill`]: what probes that need the host's hand (bombs, archives, deadlines) are given.
+//! - [`processes`]: a sandbox's processes, as the host sees them.
 //! - [`outside`], [`calls`]: a world outside, for sandboxes with a way out, and calls to it from inside.
 //! - [`judge`]: from answers to verdicts.
 //! - [`report`], [`html`], [`junit`]: what is told, to people and machines.
@@ -34,6 +35,7 @@ pub mod outside;
 pub mod part;
 pub mod probe;
 pub mod probes;
+pub mod processes;
 pub mod program;
 pub mod record;
 pub mod report;

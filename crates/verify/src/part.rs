@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::{Deserialize, Serialize};
+use sloplet_policy::Feature;
 use sloplet_sys::attempt::{Call, attempt};
 use sloplet_sys::clone::{SingleThreaded, exit_now};
 
@@ -54,27 +55,90 @@ pub fn nothing<T>(words: impl Into<String>) -> Result<T, Miss> {
 /// An attempt.
 pub type Action = Box<dyn Fn(&Settings) -> Tried>;
 
+/// What an attempt that takes effect inside has an effect on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Of {
+    /// The host, or what a sandbox promises whatever kernel it has: a breach.
+    #[default]
+    Host,
+    /// The kernel that answers the sandbox. That is the host's, and the effect a breach, unless the wall has a kernel of its
+    /// own: then the effect is on that one and says nothing about the host.
+    Kernel {
+        /// What of the kernel, as a plural.
+        what: String,
+        /// Whether a canary on the host watches the same thing of the host's kernel: then that one decides.
+        watched: bool,
+    },
+    /// What a wall hides only if it claims a feature: a breach where it does.
+    Claim(Feature),
+}
+
 /// The attempts of one probe.
 #[derive(Default)]
-pub struct Parts(Vec<(String, bool, Action)>);
+pub struct Parts(Vec<Part>);
+
+struct Part {
+    name: String,
+    optional: bool,
+    of: Of,
+    action: Action,
+}
 
 impl Parts {
     /// One that must take effect on every host.
     pub fn add(&mut self, name: impl Into<String>, action: impl Fn(&Settings) -> Tried + 'static) {
-        self.0.push((name.into(), false, Box::new(action)));
+        self.push(name.into(), false, Of::Host, Box::new(action));
     }
 
     /// One that needs something not every host has: a device, an option of the kernel.
     pub fn optional(&mut self, name: impl Into<String>, action: impl Fn(&Settings) -> Tried + 'static) {
-        self.0.push((name.into(), true, Box::new(action)));
+        self.push(name.into(), true, Of::Host, Box::new(action));
+    }
+
+    /// Attempts on something (a plural) of the kernel that answers: see [`Of::Kernel`].
+    pub fn of_kernel(&mut self, what: &str) -> PartsOf<'_> {
+        PartsOf { of: Of::Kernel { what: what.to_owned(), watched: false }, parts: self }
+    }
+
+    /// The same, where a canary watches that something of the host's kernel.
+    pub fn of_watched_kernel(&mut self, what: &str) -> PartsOf<'_> {
+        PartsOf { of: Of::Kernel { what: what.to_owned(), watched: true }, parts: self }
+    }
+
+    /// Attempts that only a wall with this feature must withstand.
+    pub fn of_claim(&mut self, feature: Feature) -> PartsOf<'_> {
+        PartsOf { of: Of::Claim(feature), parts: self }
+    }
+
+    fn push(&mut self, name: String, optional: bool, of: Of, action: Action) {
+        self.0.push(Part { name, optional, of, action });
     }
 
     /// Makes them all, one after the other.
     pub fn run(&self, probe: &str, settings: &Settings, mut tell: impl FnMut(Answer)) {
-        for (name, optional, action) in &self.0 {
+        for Part { name, optional, of, action } in &self.0 {
             let (did, errno, saw) = run_alone(|| action(settings));
-            tell(Answer { probe: probe.to_owned(), part: name.clone(), optional: *optional, did, errno, saw });
+            let (probe, part, of) = (probe.to_owned(), name.clone(), of.clone());
+            tell(Answer { probe, part, optional: *optional, of, did, errno, saw });
         }
+    }
+}
+
+/// Attempts on something else than the host as such, to be added to the others.
+pub struct PartsOf<'p> {
+    parts: &'p mut Parts,
+    of: Of,
+}
+
+impl PartsOf<'_> {
+    /// One that must take effect on every host.
+    pub fn add(&mut self, name: impl Into<String>, action: impl Fn(&Settings) -> Tried + 'static) {
+        self.parts.push(name.into(), false, self.of.clone(), Box::new(action));
+    }
+
+    /// One that needs something not every host has.
+    pub fn optional(&mut self, name: impl Into<String>, action: impl Fn(&Settings) -> Tried + 'static) {
+        self.parts.push(name.into(), true, self.of.clone(), Box::new(action));
     }
 }
 
@@ -87,6 +151,9 @@ pub struct Answer {
     pub part: String,
     /// Whether hosts may lack what it needs.
     pub optional: bool,
+    /// What an effect is on. From inside, this counts for nothing.
+    #[serde(default)]
+    pub of: Of,
     /// Whether it took effect; nothing if the attempt itself is broken.
     pub did: Option<bool>,
     /// The kernel's refusal.

@@ -99,6 +99,11 @@ impl Finding {
         Self { verdict: Verdict::NotApplicable, control: String::new(), detail: detail.into() }
     }
 
+    /// There is nothing to attack, because the kernel that answers is not the host's.
+    pub fn of_own_kernel(what: &str) -> Self {
+        Self::not_applicable(format!("the {what} of its own kernel are not the host's"))
+    }
+
     /// Contained if `held`.
     pub fn judge(held: bool, control: impl Into<String>, detail: impl Into<String>) -> Self {
         if held { Self::contained(control, detail) } else { Self::breach(control, detail) }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use sloplet_policy::{Radius, Spec};
+use sloplet_policy::{DriverReport, Feature, Radius, Spec};
 
 use crate::probe::Verdict;
 use crate::report::Report;
@@ -144,8 +144,9 @@ fn age(started_ms: u64) -> Duration {
 
 /// What a verification speaks for: the configuration, as far as it contains, the wall, the kernel and the binary.
 ///
-/// Mounts, user and limits count; the values of variables, the working directory and the host name do not.
-pub fn digest(spec: &Spec, radius: &Radius, driver: &str, program: &Path) -> String {
+/// Mounts, user and limits count; the values of variables, the working directory and the host name do not. A kernel of the
+/// wall's own counts as the wall tells it.
+pub fn digest(spec: &Spec, radius: &Radius, wall: &DriverReport, program: &Path) -> String {
     let names: Vec<&str> = spec.env.iter().filter_map(|variable| variable.split('=').next()).collect();
     let binary = fs::metadata(program)
         .map(|meta| format!("{} {} {}", meta.len(), meta.mtime(), meta.mtime_nsec()))
@@ -160,7 +161,8 @@ pub fn digest(spec: &Spec, radius: &Radius, driver: &str, program: &Path) -> Str
         "best_effort": spec.best_effort,
         "weaken": spec.weaken,
         "protect": radius,
-        "driver": driver,
+        "driver": wall.driver,
+        "own_kernel": wall.capabilities.iter().find(|known| known.feature == Feature::OwnKernel).map(|known| &known.detail),
         "kernel": crate::conduct::kernel(),
         "binary": binary,
         "version": env!("CARGO_PKG_VERSION"),
@@ -220,7 +222,14 @@ mod tests {
     #[test]
     fn what_contains_is_part_of_the_digest() {
         let program = Path::new("/proc/self/exe");
-        let of = |spec: &Spec, radius: &Radius| digest(spec, radius, "namespaces", program);
+        let wall = |driver: &str, kernel: &str| DriverReport {
+            driver: driver.into(),
+            isolation: sloplet_policy::Isolation::Gvisor,
+            unavailable: None,
+            capabilities: vec![sloplet_policy::Capability::enforced(Feature::OwnKernel, kernel)],
+        };
+        let usual = wall("gvisor", "1");
+        let of = |spec: &Spec, radius: &Radius| digest(spec, radius, &usual, program);
         let (spec, radius) = (Spec::default(), Radius::default());
         let same = of(&spec, &radius);
         assert_eq!(same, of(&Spec { hostname: "other".into(), ..spec.clone() }, &radius));
@@ -232,7 +241,8 @@ mod tests {
             of(&larger, &radius),
             of(&mounted, &radius),
             of(&spec, &protecting),
-            digest(&spec, &radius, "other", program),
+            digest(&spec, &radius, &wall("other", "1"), program),
+            digest(&spec, &radius, &wall("gvisor", "2"), program),
         ] {
             assert_ne!(same, other);
         }

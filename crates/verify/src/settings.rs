@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     /// Whether it runs in a sandbox; on the host otherwise.
     pub inside: bool,
+    /// Whether the sandbox has a kernel of its own.
+    pub own_kernel: bool,
     /// Whether the host's user is root.
     pub root: bool,
     /// The process to attack: the agent inside, a planted one on the host.

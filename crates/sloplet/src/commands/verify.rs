@@ -56,8 +56,9 @@ async fn all(engine: &Engine, options: &Verify, spec: &Spec, walls: &[String]) -
     let mut reports = Vec::new();
     for wall in walls {
         let mut spec = Spec { driver: Some(wall.clone()), ..spec.clone() };
-        spec.isolation = engine.report(&spec)?.isolation;
-        let digest = record::digest(&spec, engine.radius(), wall, program);
+        let report = engine.report(&spec)?;
+        spec.isolation = report.isolation;
+        let digest = record::digest(&spec, engine.radius(), &report, program);
         if options.changed
             && options.probe.is_empty()
             && let record::Standing::Good(report) = records.standing(&digest, options.max_age.0)
@@ -102,28 +103,15 @@ fn signed(engine: &Engine, report: &Report) -> std::io::Result<()> {
     written.and_then(|()| ledger.flush()).map_err(std::io::Error::other)
 }
 
-/// Why some walls are not attacked.
-const OWN_KERNEL: &str =
-    "the probes judge the host's kernel, and would call much a breach that another kernel answers by itself";
-
-fn has_own_kernel(level: Isolation) -> bool {
-    matches!(level, Isolation::Gvisor | Isolation::Vm)
-}
-
 /// Which walls, by name. Of all, those that work here.
 fn walls(engine: &Engine, spec: &Spec) -> anyhow::Result<Vec<String>> {
     let known: Vec<(&str, Isolation)> = engine.walls().collect();
     match spec.driver.as_deref() {
-        None if has_own_kernel(spec.isolation) => bail!("{} cannot be verified yet: {OWN_KERNEL}", spec.isolation),
         None => Ok(vec![engine.driver_name(spec)?.to_owned()]),
         Some("all") => {
             let works = |report: &DriverReport| match &report.unavailable {
-                _ if has_own_kernel(report.isolation) => {
-                    complain!("sloplet: {} is left out: {OWN_KERNEL}", report.driver);
-                    false
-                }
                 Some(reason) => {
-                    complain!("sloplet: {} does not work here: {}", report.driver, terminal::harmless(reason));
+                    complain!("sloplet: {} is left out: {}", report.driver, terminal::harmless(reason));
                     false
                 }
                 None => true,
@@ -131,7 +119,6 @@ fn walls(engine: &Engine, spec: &Spec) -> anyhow::Result<Vec<String>> {
             Ok(engine.reports().into_iter().filter(works).map(|report| report.driver).collect())
         }
         Some(name) => match known.iter().find(|(known, level)| *known == name || level.name() == name) {
-            Some((known, level)) if has_own_kernel(*level) => bail!("{known} cannot be verified yet: {OWN_KERNEL}"),
             Some((known, _)) => Ok(vec![(*known).to_owned()]),
             None => {
                 let names: Vec<&str> = known.iter().map(|(known, _)| *known).collect();

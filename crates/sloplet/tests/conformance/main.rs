@@ -13,6 +13,7 @@ mod life;
 mod limits;
 mod memory;
 mod network;
+mod verify;
 
 use common::{Ended, Sloplet};
 
@@ -85,6 +86,9 @@ macro_rules! walls {
 
             #[test]
             fn memory() { memory::test(WALL); }
+
+            #[test]
+            fn a_verification() { verify::test(WALL); }
         })*
     };
 }

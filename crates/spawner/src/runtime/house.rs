@@ -108,7 +108,9 @@ pub fn enclose(
     }
     root::pivot(&house)?;
     chdir("/").during("enter the house")?;
-    sethostname(plan.hostname.as_bytes()).during("set the host name")?;
+    if !whole.lacks("uts-namespace") {
+        sethostname(plan.hostname.as_bytes()).during("set the host name")?;
+    }
     umask(Mode::WGRP | Mode::WOTH);
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).during("limit resources")?;

@@ -1,7 +1,6 @@
 //! The program that runs as the agent: its file must not be had, in any way.
 
 use rustix::fs::OFlags;
-use sloplet_policy::Feature;
 
 use crate::part::{Miss, Parts, by_descriptor, openable, writable};
 use crate::probe::{Kind, Probe};
@@ -12,7 +11,7 @@ pub const PROBE: Probe = Probe {
     ids: &[1],
     tries: "open, name and execute /proc/1/exe, the host's own binary that serves inside",
     why: "CVE-2019-5736: a container overwrote the host's runc through it",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 

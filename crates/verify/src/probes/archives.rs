@@ -1,5 +1,7 @@
 //! Archives that unpack elsewhere.
 
+use std::time::Duration;
+
 use tar::{Builder, EntryType, Header};
 
 use crate::drill::{Drill, DrillError, settle};
@@ -62,26 +64,41 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
         let answer = unpack(drill, &sandbox, bytes).await;
         said.push(format!("{name}: {}", if answer { "taken" } else { "refused" }));
     }
-    let hard = drill.read(&sandbox, b"/tmp/unpacked/hard").await.unwrap_or_default();
+    let hard = drill.place(&sandbox, "unpacked/hard");
+    let hard = drill.read(&sandbox, hard.as_bytes()).await.unwrap_or_default();
+    // The control inside: one that is none of these is taken.
+    let plain = unpack(drill, &sandbox, trusted).await;
     // Far more than its disk: refused when that is full, and the agent goes on.
     let small = drill.sandbox(|spec| spec.limits.disk = sloplet_policy::ByteSize::mib(4)).await?;
     let bomb = archive(|tar| file(tar, "bomb", &vec![0u8; 12 << 20]))?;
     let bombed = unpack(drill, &small, bomb).await;
-    let serves = drill.serves(&sandbox).await && drill.serves(&small).await;
+    // Where the disk is watched and not enforced, whoever fills it is ended for it.
+    let over_disk = || async {
+        let end = tokio::time::timeout(Duration::from_secs(2), small.machine().ended()).await;
+        end.is_ok_and(|end| end.over_disk)
+    };
+    let serves = drill.serves(&sandbox).await && (drill.serves(&small).await || over_disk().await);
     sandbox.destroy().await?;
     small.destroy().await?;
     let left: Vec<_> = std::fs::read_dir(&target)?.flatten().map(|entry| entry.file_name()).collect();
     let held = left.is_empty() && serves && !bombed && !contains(&hard, drill.settings().secret.as_bytes());
-    let detail =
-        format!("{}; a bomb: {}; files outside: {left:?}", said.join(", "), if bombed { "taken" } else { "refused" });
-    if !works {
-        return Ok(Finding::inconclusive("", "archives do not unpack on the host either"));
+    let detail = format!(
+        "{}; a bomb: {}; files outside: {left:?}; the agents {}",
+        said.join(", "),
+        if bombed { "taken" } else { "refused" },
+        if serves { "serve" } else { "are gone" }
+    );
+    if !works || (held && !plain) {
+        let place = if works { "inside" } else { "on the host" };
+        return Ok(Finding::inconclusive("", format!("not even a plain archive unpacks {place}")));
     }
-    Ok(Finding::judge(held, "a plain archive unpacks on the host", detail))
+    Ok(Finding::judge(held, "a plain archive unpacks on the host and inside", detail))
 }
 
 async fn unpack(drill: &Drill<'_>, sandbox: &sloplet_engine::Sandbox, bytes: Vec<u8>) -> bool {
-    let Ok(mut upload) = sandbox.agent().unpack(drill.target("/tmp/unpacked")).await else { return false };
+    let Ok(mut upload) = sandbox.agent().unpack(drill.target(drill.place(sandbox, "unpacked"))).await else {
+        return false;
+    };
     for chunk in bytes.chunks(1 << 16) {
         if upload.write(chunk.to_vec()).await.is_err() {
             break;

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use sloplet_policy::Feature;
-
 use crate::part::{Parts, head, nothing, writable};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
@@ -13,7 +11,7 @@ pub const PROBE: Probe = Probe {
     ids: &[32],
     tries: "open cgroup.procs, memory limits and release_agent to write; read where in the host's tree it is",
     why: "who writes its own limits has none",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
@@ -21,6 +19,7 @@ const FILES: [&str; 6] =
     ["cgroup.procs", "memory.max", "tasks", "memory.limit_in_bytes", "release_agent", "devices.allow"];
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("control groups");
     parts.optional("its place in the host's tree", |settings| {
         let text = String::from_utf8_lossy(&head("/proc/self/cgroup", 65536)?).into_owned();
         let told = text.lines().find(|line| line.splitn(3, ':').nth(2).is_some_and(|path| path != "/"));

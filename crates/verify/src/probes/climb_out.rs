@@ -45,9 +45,9 @@ fn parts(settings: &Settings, parts: &mut Parts) {
     };
     // An ordinary user of the host cannot make the folders that it takes.
     if settings.root {
-        parts.add("pivot_root", pivot);
+        parts.of_kernel("mounts").add("pivot_root", pivot);
     } else {
-        parts.optional("pivot_root", pivot);
+        parts.of_kernel("mounts").optional("pivot_root", pivot);
     }
     for link in ["root", "cwd"] {
         parts.add(format!("through /proc/1/{link}"), move |settings| {

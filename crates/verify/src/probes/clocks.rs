@@ -16,6 +16,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("clocks");
     parts.add("clock_settime", |_| reached(Call::ClockSettime));
     parts.add("settimeofday", |_| reached(Call::Settimeofday));
     parts.add("adjtimex", |_| done(Call::Adjtimex));

@@ -1,7 +1,6 @@
 //! Devices.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
-use sloplet_policy::Feature;
 
 use crate::part::{Parts, Place, Tried, nothing, openable};
 use crate::probe::{Kind, Probe};
@@ -12,7 +11,7 @@ pub const PROBE: Probe = Probe {
     ids: &[28],
     tries: "make device files for disks and memory; find devices beyond the few that programs need",
     why: "a disk's device is the whole host; kvm, fuse, tun and loop are doors into the kernel",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[6] }, // ENXIO
 };
 
@@ -21,6 +20,7 @@ const ORDINARY: [&str; 13] =
     ["null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "fd", "stdin", "stdout", "stderr", "ptmx"];
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("devices");
     parts.add("make a disk's", |_| node(FileType::BlockDevice, 8, 0, false));
     parts.add("make memory's", |_| node(FileType::CharacterDevice, 1, 1, false));
     parts.add("make and read the kernel log's", |_| node(FileType::CharacterDevice, 1, 11, true));

@@ -20,6 +20,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("namespaces");
     for name in ["mnt", "pid", "net", "ipc", "uts", "cgroup"] {
         parts.add(format!("of the first process: {name}"), move |settings| {
             let file = File::open(format!("/proc/{}/ns/{name}", settings.victim))?;

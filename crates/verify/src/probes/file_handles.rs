@@ -19,6 +19,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("file handles");
     parts.add("open_by_handle_at", |settings| {
         let digits = settings.handle.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap_or("0"));
         let handle: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap_or(0)).collect();

@@ -30,8 +30,8 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let _ = std::os::unix::fs::symlink(&folder, &link);
     let works = std::fs::read_to_string(link.join(&name)).is_ok_and(|text| text == settings.secret);
     let sandbox = drill.sandbox(|_| {}).await?;
-    let base = "/tmp/race";
-    let mut racer = sandbox.exec(drill.words(&["exchange", base, &folder, "900"])).await?;
+    let base = drill.place(&sandbox, "race");
+    let mut racer = sandbox.exec(drill.words(&["exchange", &base, &folder, "900"])).await?;
     if let Some(event) = racer.next().await {
         let _: ProcessEvent = event?;
     }
@@ -52,6 +52,9 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let control = "a symlink leads to the canary on the host";
     if !works {
         return Ok(Finding::inconclusive("", "a symlink does not lead to the canary on the host either"));
+    }
+    if found + inside == 0 {
+        return Ok(Finding::inconclusive(control, format!("{reads} reads during the race, and none of any file")));
     }
     let detail = format!("{reads} reads during the race: {found} of the host's canary, {inside} of files inside");
     Ok(Finding::judge(found == 0, control, detail))

@@ -2,8 +2,9 @@
 
 use rustix::process::{Pid, PidfdFlags, Resource, getpriority_process, pidfd_open, prlimit, test_kill_process};
 use rustix::thread::sched_getaffinity;
-use sloplet_policy::Feature;
 use sloplet_sys::attempt::{Call, attempt};
+
+use sloplet_policy::Feature;
 
 use crate::part::{Miss, Parts, contains, head, nothing};
 use crate::probe::{Kind, Probe};
@@ -14,7 +15,7 @@ pub const PROBE: Probe = Probe {
     ids: &[16],
     tries: "list, signal, inspect and limit a process of the host by its pid",
     why: "processes that are seen can be attacked: a pid namespace of its own shows none",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[3] }, // ESRCH
 };
 
@@ -42,6 +43,8 @@ fn parts(_: &Settings, parts: &mut Parts) {
             prlimit(Some(pid), Resource::Nofile, rustix::process::getrlimit(Resource::Nofile)).map(drop)
         })
     });
+    // Whoever shares the host's process ids can ask whether there is such a process.
+    let mut parts = parts.of_claim(Feature::OwnRoot);
     parts.add("priority", |settings| guarded(settings, |pid| getpriority_process(Some(pid)).map(drop)));
     parts.add("scheduler", |settings| guarded(settings, |pid| sched_getaffinity(Some(pid)).map(drop)));
     parts.add("session", |settings| {

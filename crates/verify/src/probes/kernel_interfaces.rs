@@ -16,6 +16,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("interfaces");
     parts.add("bpf", |_| done(Call::Bpf));
     parts.optional("perf_event_open", |_| done(Call::PerfEventOpen));
     parts.add("userfaultfd for user mode", |_| done(Call::Userfaultfd { user_mode: true }));

@@ -16,6 +16,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("powers");
     for (name, call) in [
         ("init_module", Call::InitModule),
         ("finit_module", Call::FinitModule),

@@ -2,9 +2,8 @@
 
 use std::io::Write;
 
-use sloplet_policy::Feature;
-
-use crate::part::{Parts, head, writable};
+use crate::canaries::SETTINGS;
+use crate::part::{Parts, Tried, head, writable};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
 
@@ -13,18 +12,25 @@ pub const PROBE: Probe = Probe {
     ids: &[4, 5],
     tries: "write core_pattern, modprobe, binfmt_misc, sysrq-trigger and settings that namespaces own",
     why: "core_pattern and modprobe name programs that the kernel runs as root on the host",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
+/// Those that every host has.
+const EVERYWHERE: [&str; 4] = ["kernel/core_pattern", "kernel/hostname", "kernel/panic", "fs/file-max"];
+
 fn parts(_: &Settings, parts: &mut Parts) {
-    for path in ["kernel/core_pattern", "kernel/hostname", "kernel/panic", "vm/drop_caches", "fs/file-max"] {
-        parts.add(format!("/proc/sys/{path}"), move |_| writable(format!("/proc/sys/{path}")));
+    let mut watched = parts.of_watched_kernel("settings");
+    for path in SETTINGS {
+        let open = move |settings: &Settings| open(settings, &format!("/proc/sys/{path}"));
+        match EVERYWHERE.contains(&path) {
+            true => watched.add(format!("/proc/sys/{path}"), open),
+            // Those that belong to a namespace's owner, too: only the read-only cover keeps root inside from them.
+            false => watched.optional(format!("/proc/sys/{path}"), open),
+        }
     }
-    // Those that belong to a namespace's owner: only the read-only cover keeps root inside from them.
-    for path in ["user/max_inotify_instances", "user/max_user_namespaces", "kernel/shmmax", "kernel/modprobe"] {
-        parts.optional(format!("/proc/sys/{path}"), move |_| writable(format!("/proc/sys/{path}")));
-    }
+    let mut parts = parts.of_kernel("settings");
+    parts.add("/proc/sys/vm/drop_caches", |_| writable("/proc/sys/vm/drop_caches"));
     parts.add("write core_pattern", |_| {
         let path = "/proc/sys/kernel/core_pattern";
         let before = head(path, 4096)?;
@@ -45,4 +51,20 @@ fn parts(_: &Settings, parts: &mut Parts) {
         parts
             .optional(format!("/proc/1/{name}"), move |settings| writable(format!("/proc/{}/{name}", settings.victim)));
     }
+}
+
+/// Opens a setting for writing. Behind a kernel of its own it is really changed: the host sees whether it was its own.
+fn open(settings: &Settings, path: &str) -> Tried {
+    let opened = writable(path)?;
+    if !(settings.inside && settings.own_kernel) {
+        return Ok(opened);
+    }
+    let before = String::from_utf8_lossy(&head(path, 4096)?).trim().to_owned();
+    let changed =
+        before.parse::<u64>().map_or_else(|_| "sloplet-was-here".to_owned(), |number| (number ^ 1).to_string());
+    let written = std::fs::File::options().write(true).open(path)?.write_all(changed.as_bytes());
+    Ok(match written {
+        Ok(()) => format!("changed from {before} to {changed}"),
+        Err(error) => format!("{opened}, but not changed: {error}"),
+    })
 }

@@ -16,6 +16,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("keyrings");
     parts.add("add_key", |_| done(Call::AddKey));
     parts.add("request_key", |_| reached(Call::RequestKey));
     parts.add("keyctl", |_| done(Call::KeyctlSession));

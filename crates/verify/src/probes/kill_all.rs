@@ -2,6 +2,7 @@
 
 use std::process::{Command as HostCommand, Stdio};
 
+use crate::canaries::told;
 use crate::drill::{Drill, DrillError, Said, settle};
 use crate::probe::{Finding, Kind, Pending, Probe};
 use crate::program::SUBCOMMAND;
@@ -63,7 +64,7 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
         "it said '{}'; the agent {}; the host: {}",
         said.out,
         if serves { "serves" } else { "is gone" },
-        if harm.is_empty() { "unharmed".into() } else { harm.join(", ") }
+        if harm.is_empty() { "unharmed".into() } else { told(&harm) }
     );
     Ok(match ((serves || !own_pids) && harm.is_empty(), drill.settings().root) {
         (true, true) => Finding::contained(control, detail),

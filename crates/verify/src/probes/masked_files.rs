@@ -1,7 +1,5 @@
 //! Files of the kernel that tell about the host.
 
-use sloplet_policy::Feature;
-
 use crate::part::{Parts, head, listed, nonempty, nothing, openable};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
@@ -11,11 +9,12 @@ pub const PROBE: Probe = Probe {
     ids: &[6],
     tries: "read kcore, keys, timers, interrupts, kernel addresses, /sys",
     why: "they hold the host's memory, keys and hardware, and are no namespace's",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("files about itself");
     parts.add("/proc/interrupts", |_| nonempty("/proc/interrupts"));
     for path in ["keys", "key-users", "timer_list", "kcore", "sched_debug", "latency_stats", "vmallocinfo", "slabinfo"]
     {

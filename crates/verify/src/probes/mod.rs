@@ -41,6 +41,7 @@ mod neighbours;
 mod network;
 mod other_doors;
 mod other_processes;
+mod outer_walls;
 mod output;
 mod personalities;
 mod privileges;
@@ -92,6 +93,7 @@ probes![
     terminals::PROBE,
     set_id_files::PROBE,
     privileges::PROBE,
+    outer_walls::PROBE,
     devices::PROBE,
     host_sockets::PROBE,
     shared_memory::PROBE,

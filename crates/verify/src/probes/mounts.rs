@@ -25,6 +25,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("mounts");
     for kind in ["tmpfs", "proc", "sysfs"] {
         // The last two cannot be mounted in every user namespace.
         let action = move |_: &Settings| {

@@ -28,6 +28,7 @@ const KINDS: [(&str, u64); 8] = [
 ];
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("namespaces");
     for (name, flag) in KINDS {
         parts.add(format!("unshare {name}"), move |_| done(Call::Unshare(flag)));
         if name != "time" {

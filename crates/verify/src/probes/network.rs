@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sloplet_policy::addresses::SYNTHETIC_V4;
 
-use crate::part::{Parts, Tried, contains, listed, nothing, shown};
+use crate::calls::await_answer;
+use crate::part::{Parts, Tried, contains, nothing, shown};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
 
@@ -70,9 +71,8 @@ fn direct(settings: &Settings, parts: &mut Parts) {
         socket.connect(("127.0.0.1", settings.udp_port))?;
         socket.send(b"hello")?;
         // Nobody there is told by an error at the next use.
-        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
         let mut buffer = [0u8; 16];
-        match socket.recv(&mut buffer) {
+        match await_answer(&socket, Duration::from_millis(100)).and_then(|()| socket.recv(&mut buffer)) {
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Err(error.into()),
             _ => Ok("sent, and not refused".into()),
         }
@@ -91,7 +91,12 @@ fn direct(settings: &Settings, parts: &mut Parts) {
         socket.connect("192.0.2.1:9")?;
         Ok("there is one".into())
     });
-    parts.optional("interfaces in /sys", |_| listed("/sys/class/net"));
+    parts.optional("interfaces in /sys but lo", |_| {
+        let names = std::fs::read_dir("/sys/class/net")?.flatten().map(|entry| entry.file_name());
+        let others: Vec<String> =
+            names.filter(|name| name != "lo").map(|name| name.to_string_lossy().into_owned()).collect();
+        if others.is_empty() { nothing("only lo") } else { Ok(others.join(", ")) }
+    });
 }
 
 fn metadata(settings: &Settings, parts: &mut Parts) {
@@ -162,9 +167,9 @@ pub fn connect(settings: &Settings, host: &str, port: u16) -> Tried {
 
 /// Whether somebody else than the host's own egress answers.
 fn listen(mut stream: TcpStream) -> Tried {
-    stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
     let mut answer = [0u8; 1024];
+    await_answer(&stream, PATIENCE)?;
     match stream.read(&mut answer)? {
         0 => nothing("cut"),
         count if contains(&answer[..count], b"sloplet") => nothing("refused by the way out"),
@@ -200,10 +205,10 @@ fn number(text: &str) -> Option<u64> {
 /// Asks for a name by hand.
 fn query(server: &str) -> Tried {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.set_read_timeout(Some(PATIENCE))?;
     let question = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07example\x03com\x00\x00\x01\x00\x01";
     socket.send_to(question, (server, 53))?;
     let mut answer = [0u8; 512];
+    await_answer(&socket, PATIENCE)?;
     let (count, from) = socket.recv_from(&mut answer)?;
     Ok(format!("{count} bytes from {from}"))
 }
@@ -214,7 +219,7 @@ fn sent(settings: &Settings, to: &str) -> Tried {
     socket.send_to(b"hello", to)?;
     if settings.inside && settings.way_out {
         // Everything can be sent there; whether it arrives anywhere shows by an answer.
-        socket.set_read_timeout(Some(PATIENCE))?;
+        await_answer(&socket, PATIENCE)?;
         socket.recv(&mut [0u8; 16])?;
     }
     Ok("sent".into())

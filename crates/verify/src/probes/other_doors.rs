@@ -16,6 +16,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("doors");
     for name in doors::names() {
         let action = move |_: &Settings| match doors::attempt(name) {
             None => nothing("no such door on this processor"),

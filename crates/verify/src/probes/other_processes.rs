@@ -4,7 +4,6 @@ use std::os::fd::AsFd;
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use sloplet_policy::Feature;
 use sloplet_sys::attempt::Call;
 
 use crate::part::{Miss, Parts, done, listed, nonempty, openable, reached};
@@ -16,7 +15,7 @@ pub const PROBE: Probe = Probe {
     ids: &[15],
     tries: "trace the agent, read and write its memory, steal its descriptors, read its files in /proc",
     why: "whoever reads the agent's memory or has its descriptors is the agent",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
@@ -37,14 +36,17 @@ fn parts(settings: &Settings, parts: &mut Parts) {
         let fd = pidfd_open(pid(victim)?, PidfdFlags::empty())?;
         reached(Call::ProcessMadvise(fd.as_fd()))
     });
+    parts.add("open mem", move |_| openable(format!("/proc/{victim}/mem"), OFlags::RDWR));
+    parts.add("open mem of its task", move |_| openable(format!("/proc/{victim}/task/{victim}/mem"), OFlags::RDONLY));
+    // To be seen is not to be taken over: on the host's kernel it tells about the host's binary, on another about nothing.
+    // Whether a secret of the host is among it, `host-secrets` asks.
+    let mut parts = parts.of_kernel("processes");
     for name in ["environ", "maps", "auxv", "smaps"] {
         parts.add(format!("read {name}"), move |_| nonempty(format!("/proc/{victim}/{name}")));
     }
     for name in ["io", "syscall", "stack", "pagemap"] {
         parts.optional(format!("read {name}"), move |_| nonempty(format!("/proc/{victim}/{name}")));
     }
-    parts.add("open mem", move |_| openable(format!("/proc/{victim}/mem"), OFlags::RDWR));
-    parts.add("open mem of its task", move |_| openable(format!("/proc/{victim}/task/{victim}/mem"), OFlags::RDONLY));
     for name in ["fd", "fdinfo", "root", "cwd"] {
         parts.add(format!("list {name}"), move |_| listed(format!("/proc/{victim}/{name}")));
     }

@@ -16,6 +16,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("personalities");
     for (name, value) in [
         ("READ_IMPLIES_EXEC", 0x40_0000),
         ("ADDR_NO_RANDOMIZE", 0x4_0000),

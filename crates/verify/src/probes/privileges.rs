@@ -13,7 +13,7 @@ pub const PROBE: Probe = Probe {
     ids: &[27],
     tries: "capabilities, user ids, set-user-ID programs and core dumps beyond what the profile says; a missing filter",
     why: "a forgotten capability undoes the other walls: most escapes on record began with one",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
@@ -21,7 +21,8 @@ pub const PROBE: Probe = Probe {
 const ROOT_INSIDE: u64 = 0x8004_05fb;
 
 fn parts(settings: &Settings, parts: &mut Parts) {
-    parts.add("no filter", |_| match status()?.get("Seccomp").map(String::as_str) {
+    // Those of whatever runs the sandbox behind a kernel of its own are the matter of `outer-walls`.
+    parts.of_kernel("filters").add("no filter", |_| match status()?.get("Seccomp").map(String::as_str) {
         Some("2") => nothing("mode 2"),
         other => Ok(format!("mode {}", other.unwrap_or("unknown"))),
     });
@@ -53,7 +54,7 @@ fn parts(settings: &Settings, parts: &mut Parts) {
         }
     });
     if settings.root {
-        parts.add("user ids of the host", |_| {
+        parts.of_kernel("user ids").add("user ids of the host", |_| {
             let map = String::from_utf8_lossy(&head("/proc/self/uid_map", 4096)?).into_owned();
             let outside = map.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
             if outside < 65_536 {
@@ -71,7 +72,7 @@ fn parts(settings: &Settings, parts: &mut Parts) {
             _ => Ok("allowed on the host".into()),
         }
     });
-    parts.optional("the host's name", |settings| {
+    parts.of_claim(Feature::OwnRoot).optional("the host's name", |settings| {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         if name == settings.host_name { Ok(name) } else { nothing(name) }
     });

@@ -16,6 +16,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("mounts");
     parts.optional("shared mounts", |settings| {
         if !settings.inside {
             use rustix::mount::{MountPropagationFlags, mount_change};

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 use rustix::pipe::{SpliceFlags, pipe_with, splice};
+use sloplet_policy::Feature;
 
 use crate::part::{Parts, by_descriptor, head, nothing, writable};
 use crate::probe::{Kind, Probe};
@@ -30,7 +31,8 @@ fn parts(_: &Settings, parts: &mut Parts) {
         File::options().write(true).open(&settings.read_only)?.set_len(length)?;
         Ok("truncated".into())
     });
-    parts.add("chmod", |settings| {
+    // Whose commands are this very user's can change the modes of what this user owns.
+    parts.of_claim(Feature::OwnUids).add("chmod", |settings| {
         std::fs::set_permissions(&settings.read_only, Permissions::from_mode(0o644))?;
         Ok("changed".into())
     });

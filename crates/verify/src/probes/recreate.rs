@@ -19,9 +19,7 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let sandbox = drill.sandbox(|_| {}).await?;
-    let home = sandbox.machine().home().map(str::to_owned);
-    let place = |name: &str| home.as_ref().map_or_else(|| format!("/tmp/{name}"), |home| format!("{home}/{name}"));
-    let path = place("left-behind");
+    let path = drill.place(&sandbox, "left-behind");
     drill.act(&sandbox, &["put", &path, "of the first life"]).await?;
     let written = drill.act(&sandbox, &["cat", &path]).await?.out == "of the first life";
     sandbox.destroy().await?;

@@ -17,6 +17,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("control groups");
     parts.add("mount a hierarchy", |_| {
         private_mounts();
         mounted()

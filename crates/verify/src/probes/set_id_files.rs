@@ -24,14 +24,13 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let folder = drill.canaries.folder().join("writable");
     let path = folder.join("host").display().to_string();
     let control = drill.control(&["set-id", &path]).await?;
+    let _ = std::fs::remove_file(folder.join("host"));
     let bind = Bind { from: folder.clone(), to: "/shared".into(), writable: true, volume: false };
     let sandbox = drill.sandbox(|spec| spec.mounts.push(bind)).await?;
     let said = drill.act(&sandbox, &["set-id", "/shared/inside"]).await?;
     sandbox.destroy().await?;
     let left = std::fs::metadata(folder.join("inside")).map_or(0, |meta| meta.permissions().mode() & 0o6000);
-    for name in ["host", "inside"] {
-        let _ = std::fs::remove_file(folder.join(name));
-    }
+    let _ = std::fs::remove_file(folder.join("inside"));
     if control.out != "4755" {
         return Ok(Finding::inconclusive(control.out, "such a file cannot be made on the host either"));
     }

@@ -17,6 +17,7 @@ pub const PROBE: Probe = Probe {
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    let mut parts = parts.of_kernel("kinds of sockets");
     parts.add("AF_PACKET", |_| made(17, 3, 0x300));
     parts.add("AF_PACKET datagrams", |_| made(17, 2, 0x300));
     parts.add("raw IPv4", |_| made(2, 3, 1));

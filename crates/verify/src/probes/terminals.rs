@@ -3,12 +3,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{ioctl_tiocsctty, setsid};
+use rustix::process::ioctl_tiocsctty;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use sloplet_policy::Feature;
-use sloplet_sys::attempt::{Call, attempt, ignore_hangups};
+use sloplet_sys::attempt::{Call, attempt, ignore_hangups, leave_session};
 
-use crate::part::{Miss, Parts, nothing, openable, reached};
+use crate::part::{Miss, Parts, PartsOf, nothing, openable, reached};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
 
@@ -17,11 +16,25 @@ pub const PROBE: Probe = Probe {
     ids: &[25],
     tries: "push characters into a terminal (TIOCSTI), steer consoles, open the host's terminals",
     why: "CVE-2017-5226: what is typed into the user's terminal, the user's shell executes",
-    needs: &[Feature::OwnRoot],
+    needs: &[],
     kind: Kind::Attempts { parts, refusals: &[6] }, // ENXIO
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
+    of_kernel(&mut parts.of_kernel("terminals"));
+    parts.add("the host's pseudo-terminal", |settings| {
+        match std::path::Path::new("/dev/pts").join(&settings.terminal).exists() {
+            true if settings.inside && settings.terminal.parse::<u32>().is_ok_and(|number| number < 4) => {
+                // The first terminals inside have such names, too.
+                nothing("a terminal of that name, of its own")
+            }
+            true => Ok(format!("/dev/pts/{}", settings.terminal)),
+            false => nothing("not there"),
+        }
+    });
+}
+
+fn of_kernel(parts: &mut PartsOf<'_>) {
     // TIOCSTI can be switched off for all, which is well.
     parts.optional("TIOCSTI", |_| {
         let (_controller, terminal) = own_terminal()?;
@@ -46,16 +59,6 @@ fn parts(_: &Settings, parts: &mut Parts) {
         if found.is_empty() { nothing("none") } else { Ok(found.join(", ")) }
     });
     parts.optional("the host's terminal", |_| openable("/dev/tty", OFlags::RDWR));
-    parts.add("the host's pseudo-terminal", |settings| {
-        match std::path::Path::new("/dev/pts").join(&settings.terminal).exists() {
-            true if settings.inside && settings.terminal.parse::<u32>().is_ok_and(|number| number < 4) => {
-                // The first terminals inside have such names, too.
-                nothing("a terminal of that name, of its own")
-            }
-            true => Ok(format!("/dev/pts/{}", settings.terminal)),
-            false => nothing("not there"),
-        }
-    });
 }
 
 /// A terminal that controls this process, as TIOCSTI wants it.
@@ -65,7 +68,7 @@ fn own_terminal() -> Result<(OwnedFd, OwnedFd), Miss> {
     grantpt(&controller)?;
     unlockpt(&controller)?;
     let terminal = rustix::fs::open(ptsname(&controller, Vec::new())?, OFlags::RDWR | OFlags::NOCTTY, Mode::empty())?;
-    let _ = setsid();
+    leave_session();
     ioctl_tiocsctty(&terminal)?;
     Ok((controller, terminal))
 }

@@ -1,5 +1,7 @@
 //! Two sandboxes from one image.
 
+use sloplet_policy::Feature;
+
 use crate::drill::{Drill, DrillError, settle};
 use crate::probe::{Finding, Kind, Pending, Probe};
 
@@ -26,6 +28,10 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     if drawn.0 == drawn.1 {
         return Ok(Finding::inconclusive("", "two draws on the host are the same"));
     }
-    let control = "two draws on the host differ";
-    Ok(Finding::judge(differ, control, "random numbers and ids differ; memory is not part of this wall's snapshots"))
+    let detail = match (differ, drill.wall.claims(Feature::MemorySnapshot)) {
+        (false, _) => "random numbers or ids are the same",
+        (true, true) => "random numbers and ids differ",
+        (true, false) => "random numbers and ids differ; memory is not part of this wall's snapshots",
+    };
+    Ok(Finding::judge(differ, "two draws on the host differ", detail))
 }

@@ -14,9 +14,9 @@ use anyhow::bail;
 use sloplet_client::ClientError;
 use sloplet_egress::Nobody;
 use sloplet_engine::outward::private::Private;
-use sloplet_engine::{End, Engine, Patron, Places, Sandbox};
+use sloplet_engine::{End, Engine, Patron, Sandbox};
 use sloplet_policy::budget::AtCap;
-use sloplet_policy::{Isolation, Radius, Spec};
+use sloplet_policy::{Isolation, Spec};
 use sloplet_spawner::launcher::Forked;
 use sloplet_verify::record::{self, MAX_AGE, Records};
 use sloplet_wire::{ErrorCode, Exit};
@@ -54,9 +54,7 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
     if spec.budget.at_cap == AtCap::Pause {
         bail!("--at-cap pause needs a sandbox that stays: use 'sloplet create', or deny or kill here");
     }
-    if options.verified {
-        check_verified(&setup::places(data.clone())?, &spec, &file.protect)?;
-    }
+    let verified = options.verified.then(|| spec.clone());
     if options.tty {
         let terminal = std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".into());
         spec.env.insert(0, format!("TERM={terminal}"));
@@ -65,7 +63,8 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
     let alike = (spec.isolation == Isolation::Process) == (options.machine.isolation == Some(Isolation::Process));
     let forked = forked.filter(|_| alike).map(|forked| (forked, spec.isolation));
     let engine = setup::engine(data, forked)?.protecting(file.protect);
-    let code = setup::runtime()?.block_on(run_in(&engine, spec, &options));
+    let checked = verified.map_or(Ok(()), |spec| check_verified(&engine, &spec));
+    let code = checked.and_then(|()| setup::runtime()?.block_on(run_in(&engine, spec, &options)));
     engine.shut_down();
     // Nothing is left to do, and this process is about to end: taking it apart would only take time.
     std::mem::forget(engine);
@@ -73,11 +72,9 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyho
 }
 
 /// Refuses what was not verified like this.
-fn check_verified(places: &Places, spec: &Spec, radius: &Radius) -> anyhow::Result<()> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let radius = radius.clone().at_home(home.as_deref());
-    let digest = record::digest(spec, &radius, setup::driver_of(spec), Path::new(setup::PROGRAM));
-    match Records::of(&places.data).standing(&digest, MAX_AGE).objection() {
+fn check_verified(engine: &Engine, spec: &Spec) -> anyhow::Result<()> {
+    let digest = record::digest(spec, engine.radius(), &engine.report(spec)?, Path::new(setup::PROGRAM));
+    match Records::of(&engine.places().data).standing(&digest, MAX_AGE).objection() {
         Some(objection) => bail!("--verified: {objection}: run 'sloplet verify' with the same options first"),
         None => Ok(()),
     }

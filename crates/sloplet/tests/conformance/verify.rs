@@ -1,0 +1,62 @@
+//! Attacks on the wall itself, with every probe there is.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Wall;
+use super::common::{Ended, Host, Sloplet};
+
+/// Machines that are emulated take their time.
+const PATIENCE: Duration = Duration::from_secs(1500);
+
+/// Nothing gets out, the result speaks for this wall alone, and a hole in the wall is noticed.
+pub fn test(wall: Wall) {
+    let host = Host::shared();
+    let root = host.root();
+    let ended = verify(&root, wall, &["--json"], None).expect_code(0);
+    let report = &ended.json()[0];
+    assert_eq!((report["driver"].as_str(), report["isolation"].as_str()), (Some(wall.name), Some(wall.isolation)));
+    assert!(results(report, "breach").is_empty(), "{report:#}");
+    // A busy machine may leave no processor to be taken away.
+    let unclear: Vec<_> =
+        results(report, "inconclusive").into_iter().filter(|it| it["probe"] != "processor-share").collect();
+    assert!(unclear.is_empty(), "{unclear:#?}");
+    assert!(results(report, "contained").len() > 55, "{report:#}");
+    for result in results(report, "not-applicable") {
+        let detail = result["detail"].as_str().unwrap();
+        let reasons = ["there is nothing of that kind", "of its own kernel are not the host's", "cannot", "not claim"];
+        assert!(reasons.iter().any(|reason| detail.contains(reason)), "{result:#}");
+    }
+    // What the host sees is seen behind every wall.
+    for probe in ["outer-walls", "host-secrets", "read-only-files", "network-direct", "canaries"] {
+        assert!(results(report, "contained").iter().any(|result| result["probe"] == probe), "{probe}: {report:#}");
+    }
+
+    let other = if wall.name == "namespaces" { "gvisor" } else { "namespaces" };
+    let insist = |driver: &str| root.run(&["--verified", "--driver", driver], &["echo", "ran"]);
+    assert_eq!(insist(wall.name).expect_code(0).out(), "ran\n");
+    let ended = insist(other).expect_code(125);
+    assert!(ended.stderr.contains("never verified"), "{ended}");
+    let ended = verify(&root, wall, &["--changed"], None).expect_code(0);
+    assert!(ended.stderr.contains("nothing has changed"), "{ended}");
+
+    for (weakness, probe) in [("environment", "host-secrets"), ("protected-paths", "protected-things")] {
+        let ended = verify(&root, wall, &["--json", "--probe", probe], Some(weakness)).expect_code(1);
+        assert!(results(&ended.json()[0], "breach").iter().any(|result| result["probe"] == probe), "{ended}");
+    }
+}
+
+fn verify(sloplet: &Sloplet, wall: Wall, more: &[&str], weakness: Option<&str>) -> Ended {
+    let mut words = [&["verify", "--driver", wall.name], more].concat();
+    words.extend(weakness.iter().flat_map(|weakness| ["--weaken", weakness]));
+    let invocation = sloplet.invoke(&words).env("A_CANARY", "of-the-host").within(PATIENCE);
+    match weakness {
+        Some(weakness) => invocation.env("SLOPLET_TEST_WEAKEN", weakness).finish(),
+        None => invocation.finish(),
+    }
+}
+
+fn results<'r>(report: &'r Value, verdict: &str) -> Vec<&'r Value> {
+    report["results"].as_array().unwrap().iter().filter(|result| result["verdict"] == verdict).collect()
+}
