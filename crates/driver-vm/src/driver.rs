@@ -18,7 +18,7 @@ use crate::disks::{self, Disks};
 use crate::machine::{self, Emulated, QEMU_TAG, dial};
 use crate::saved::{self, Record};
 use crate::talk::{Answer, Ask, Order};
-use crate::{cache, failed, kernel, outer, qcow2, qemu, report, talk};
+use crate::{cache, failed, guest, kernel, outer, qcow2, qemu, relay, report, talk};
 
 /// How long a machine may take until its agent can be talked to. Under emulation on a busy host that is long.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -89,11 +89,13 @@ impl Vm {
                 boot: parts.boot.folder.clone(),
                 empty: parts.empty.clone(),
                 disks: outer::disk_names(&parts.disks),
+                password: relay::password().map_err(|error| failed("draw a password", error))?,
             },
         };
         let spec = outer::spec(wanted.spec, &record, wanted.memory);
         let image = outer::image(&parts.root);
-        let outside = Wanted { id: wanted.id, spec: &spec, image: &image, egress: false, files: &[], memory: None };
+        let outside =
+            Wanted { id: wanted.id, spec: &spec, image: &image, egress: wanted.egress, files: &[], memory: None };
         let machine = match lasting {
             true => self.outer.create_lasting(outside).await?,
             false => self.outer.create(outside).await?,
@@ -104,9 +106,7 @@ impl Vm {
             Err(failed("start the virtual machine", detail))
         });
         match begun {
-            Ok((agent, process, control)) => {
-                Ok(Box::new(Emulated::new(machine, agent, process, control, record, wanted.memory.is_some())))
-            }
+            Ok((agent, process, control)) => Ok(Box::new(Emulated::new(machine, agent, process, control, record))),
             Err(error) => {
                 let _ = machine.destroy().await;
                 Err(error)
@@ -156,21 +156,31 @@ async fn begin(
         initrd: &format!("{}/{}", outer::BOOT, boot::INITRD),
         from,
     };
-    let argv = qemu::arguments(&parts.qemu, &start).into_iter().map(|word| word.into_bytes().into()).collect();
+    let input = match from {
+        qemu::From::Saved => format!("{}/{}", outer::SAVED, saved::STATE),
+        qemu::From::Boot => "-".into(),
+    };
+    let mut words = vec![
+        format!("{}/{}", outer::BOOT, boot::HELPER),
+        guest::SUBCOMMAND.into(),
+        relay::WORD.into(),
+        record.password.clone(),
+        input,
+    ];
+    words.extend(qemu::arguments(&parts.qemu, &start));
+    let argv = words.into_iter().map(|word| word.into_bytes().into()).collect();
     let exec = Exec {
         argv,
         env: vec![b"PATH=/usr/bin".to_vec().into()],
         cwd: Some(b"/tmp".to_vec().into()),
-        stdin: from == qemu::From::Saved,
         background: true,
         tag: Some(QEMU_TAG.into()),
         ..Exec::default()
     };
     let mut process = agent.exec(exec).await.map_err(|error| failed(step, error))?;
-    let stdin = process.take_stdin();
     let talked = async {
-        if let Some(folder) = wanted.memory {
-            saved::restore(&agent, stdin, folder).await?;
+        if wanted.memory.is_some() {
+            saved::restore(&agent).await?;
         }
         let mut control = dial(&agent, qemu::CONTROL_PORT).await?;
         if wanted.memory.is_none() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sloplet_client::{Agent, Connection, Process, ProcessEvent};
 use sloplet_engine::driver::{ByteStream, CheckpointReport, Unsupported};
 use sloplet_engine::{DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Usage};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::DuplexStream;
 use tokio::sync::{Mutex, watch};
 
 use crate::saved::{self, Record};
@@ -27,8 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Emulated {
     inner: Arc<Inner>,
     record: Option<Record>,
-    /// For how long the agent's port must be left alone before the first visit.
-    gap: Duration,
 }
 
 struct Inner {
@@ -49,7 +47,6 @@ impl Emulated {
         process: Process,
         control: Connection,
         record: Record,
-        restored: bool,
     ) -> Self {
         let inner = Arc::new(Inner {
             outer,
@@ -58,7 +55,7 @@ impl Emulated {
             frozen: AtomicBool::new(false),
         });
         tokio::spawn(inner.clone().follow(Some(process)));
-        Self { inner, record: Some(record), gap: if restored { GAP / 4 } else { Duration::ZERO } }
+        Self { inner, record: Some(record) }
     }
 
     /// One that was made for an earlier engine.
@@ -70,7 +67,7 @@ impl Emulated {
             frozen: AtomicBool::new(frozen),
         });
         tokio::spawn(inner.clone().follow(None));
-        Self { inner, record: None, gap: GAP }
+        Self { inner, record: None }
     }
 }
 
@@ -194,7 +191,7 @@ pub(crate) fn own() -> io::Result<talk::Resume> {
     Ok(talk::Resume { now, entropy })
 }
 
-/// A stream to a port of the machine. QEMU may only just be starting.
+/// A stream to a port beside the machine. What is there may only just be starting.
 pub(crate) async fn dial(agent: &Agent, port: u16) -> io::Result<Connection> {
     loop {
         match agent.dial(port).await {
@@ -205,24 +202,10 @@ pub(crate) async fn dial(agent: &Agent, port: u16) -> io::Result<Connection> {
     }
 }
 
-/// How long a port must have no visitor for the guest to notice that one has gone.
-const GAP: Duration = Duration::from_millis(400);
-
-/// Connects a stream with the agent in the guest, which speaks first. If it does not, the guest may have missed that its
-/// former visitor went: then there is a longer gap, and another try.
-async fn lead(agent: Agent, mut stream: DuplexStream, mut gap: Duration) -> io::Result<()> {
-    let mut first = vec![0; 4096];
-    for wait in [5, 10, 20, 40, 80] {
-        tokio::time::sleep(gap).await;
-        let mut connection = dial(&agent, qemu::AGENT_PORT).await?;
-        if let Ok(count) = tokio::time::timeout(Duration::from_secs(wait), connection.read(&mut first)).await {
-            stream.write_all(&first[..count?]).await?;
-            tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut connection, 65_536, 65_536).await?;
-            return Ok(());
-        }
-        gap = (gap * 2).max(GAP);
-    }
-    Ok(())
+/// Connects a stream with the agent in the guest.
+async fn lead(agent: Agent, mut stream: DuplexStream) -> io::Result<()> {
+    let mut connection = dial(&agent, qemu::AGENT_PORT).await?;
+    tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut connection, 65_536, 65_536).await.map(drop)
 }
 
 /// Waits for the end of a process, and returns the last of what it said.
@@ -247,8 +230,7 @@ impl Machine for Emulated {
             let agent = self.inner.agent().await?;
             // It may be frozen: the stream is there at once, and leads somewhere later.
             let (ours, theirs) = tokio::io::duplex(256 * 1024);
-            let gap = self.gap;
-            tokio::spawn(lead(agent, theirs, gap));
+            tokio::spawn(lead(agent, theirs));
             Ok(Box::new(ours) as Box<dyn ByteStream>)
         })
     }

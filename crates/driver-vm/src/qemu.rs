@@ -9,10 +9,12 @@ use sloplet_engine::DriverError;
 
 use crate::{cache, failed, talk};
 
-/// Where the guest's ports are, inside QEMU's own sandbox.
+/// Where the relay leads to the agent, inside QEMU's own sandbox.
 pub const AGENT_PORT: u16 = 2001;
-/// Questions to the keeper.
+/// Where it leads to the keeper.
 pub const CONTROL_PORT: u16 = 2002;
+/// The machine's port, for the relay.
+pub const PIPE_PORT: u16 = 2004;
 /// QEMU's own monitor.
 pub const MONITOR_PORT: u16 = 2003;
 
@@ -104,7 +106,7 @@ pub struct Start<'a> {
 pub enum From {
     /// At the beginning.
     Boot,
-    /// From a state that comes over standard input when the monitor says so.
+    /// From a state that is its standard input, when the monitor says so.
     Saved,
 }
 
@@ -135,11 +137,9 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
         From::Saved => "-chardev null,id=console",
     });
     add("-serial chardev:console");
-    add("-device virtio-serial-device,max_ports=8");
-    for (name, port) in [(talk::AGENT, AGENT_PORT), (talk::CONTROL, CONTROL_PORT)] {
-        add(&format!("-chardev socket,id={name},host=127.0.0.1,port={port},server=on,wait=off,nodelay=on"));
-        add(&format!("-device virtserialport,chardev={name},name={name}"));
-    }
+    add("-device virtio-serial-device,max_ports=2");
+    add(&format!("-chardev socket,id=pipe,host=127.0.0.1,port={PIPE_PORT},server=on,wait=off,nodelay=on"));
+    add(&format!("-device virtserialport,chardev=pipe,name={}", talk::PORT));
     add(&format!("-chardev socket,id=monitor,host=127.0.0.1,port={MONITOR_PORT},server=on,wait=off,nodelay=on"));
     add("-mon chardev=monitor,mode=control");
     for (name, file) in start.disks {

@@ -10,7 +10,7 @@ use sloplet_client::wire::{Exec, Target};
 use sloplet_client::{Agent, ProcessEvent};
 use sloplet_engine::DriverError;
 use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 
 use crate::monitor::Monitor;
 use crate::{boot, failed, guest, outer, qemu};
@@ -34,6 +34,8 @@ pub struct Record {
     pub empty: PathBuf,
     /// Its read-only disks.
     pub disks: Vec<(String, PathBuf)>,
+    /// What the guest knows a visitor of its port by.
+    pub password: String,
 }
 
 impl Record {
@@ -111,20 +113,9 @@ async fn move_out(agent: &Agent, monitor: &mut Monitor, folder: &Path) -> io::Re
 }
 
 /// Lets a QEMU that waits for a saved state have it, and go on.
-pub async fn restore(agent: &Agent, stdin: Option<sloplet_client::Stdin>, folder: &Path) -> io::Result<()> {
-    let mut stdin = stdin.ok_or_else(|| io::Error::other("QEMU has no input"))?;
+pub async fn restore(agent: &Agent) -> io::Result<()> {
     let mut monitor = Monitor::open(agent).await?;
     monitor.run("migrate-incoming", json!({ "uri": "fd:0" })).await?;
-    let mut state = File::open(folder.join(STATE)).await?;
-    let mut piece = vec![0; 1 << 20];
-    loop {
-        let count = state.read(&mut piece).await?;
-        if count == 0 {
-            break;
-        }
-        stdin.write(piece[..count].to_vec()).await.map_err(|error| io::Error::other(error.to_string()))?;
-    }
-    drop(stdin);
     monitor.moved().await?;
     monitor.run("cont", json!({})).await?;
     Ok(())

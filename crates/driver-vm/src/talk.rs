@@ -14,10 +14,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Most bytes of a frame.
 pub const MAX_FRAME: usize = 4 << 20;
 
-/// Names of the ports of a machine.
+/// The machine's port.
+pub const PORT: &str = "host";
+
+/// What streams are for: one to the agent.
 pub const AGENT: &str = "agent";
-/// Where questions are asked.
+/// Questions to the keeper.
 pub const CONTROL: &str = "control";
+/// A connection to the address that follows.
+pub const TCP: &str = "tcp";
+/// One question to the resolver at the address that follows.
+pub const QUESTION: &str = "question";
 
 /// What the host asks.
 #[derive(Debug, Serialize, Deserialize)]

@@ -12,56 +12,63 @@ use sloplet_engine::{Driver, Machine, PutFile, Wanted};
 use sloplet_image::{HostBind, Image};
 use sloplet_policy::Span;
 use sloplet_spawner::launcher::Forked;
-use tokio::net::UnixStream;
-use tokio::sync::{Mutex, OnceCell, mpsc};
+use tokio::io::DuplexStream;
+use tokio::sync::{Mutex, OnceCell, mpsc, watch};
 
-use super::{mounts, ports};
+use super::mounts;
+use super::outlets::{self, Pipe};
+use super::ports::{self, Visitor};
+use crate::mux::{Mux, Opened, Side, Stream};
 use crate::talk::{self, Answer, Ask, Order, Resume, Used};
 
 /// This program; its file is gone, the link still names it.
 const PROGRAM: &str = "/proc/self/exe";
 
-type Streams = mpsc::UnboundedSender<std::sync::mpsc::Sender<std::os::unix::net::UnixStream>>;
-
 /// Answers until the machine is stopped.
 pub async fn run(forked: Forked) -> io::Result<()> {
-    let (control, mut questions) = mpsc::unbounded_channel::<Visitor>();
-    serve(talk::CONTROL, control)?;
-    let keeper =
-        Arc::new(Keeper { forked: Mutex::new(Some(forked)), machine: OnceCell::new(), driver: OnceCell::new() });
-    while let Some(visitor) = questions.recv().await {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        if visitor.send(theirs).is_ok() {
-            ours.set_nonblocking(true)?;
-            let stream = UnixStream::from_std(ours)?;
-            tokio::spawn(keeper.clone().converse(stream));
+    let (visitors, mut comers) = mpsc::unbounded_channel();
+    ports::serve(talk::PORT, visitors)?;
+    let (pipe, current) = watch::channel(None);
+    let (opened, mut streams) = mpsc::unbounded_channel();
+    let keeper = Arc::new(Keeper {
+        forked: Mutex::new(Some(forked)),
+        machine: OnceCell::new(),
+        driver: OnceCell::new(),
+        pipe: current,
+    });
+    loop {
+        tokio::select! {
+            Some(Visitor { incoming, outgoing }) = comers.recv() => {
+                pipe.send_replace(Some(Mux::start(Side::Guest, incoming, outgoing, opened.clone())));
+            }
+            Some(Opened { purpose, stream }) = streams.recv() => match purpose.as_str() {
+                talk::CONTROL => {
+                    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+                    tokio::spawn(stream.carry(theirs));
+                    tokio::spawn(keeper.clone().converse(ours));
+                }
+                talk::AGENT => {
+                    tokio::spawn(keeper.clone().lead(stream));
+                }
+                _ => drop(stream),
+            },
+            else => return Ok(()),
         }
     }
-    Ok(())
 }
-
-/// Lets every visitor of a port ask for a stream.
-fn serve(name: &'static str, streams: Streams) -> io::Result<()> {
-    ports::serve(name, move || {
-        let (answer, given) = std::sync::mpsc::channel();
-        streams.send(answer).ok()?;
-        given.recv().ok()
-    })
-}
-
-type Visitor = std::sync::mpsc::Sender<std::os::unix::net::UnixStream>;
 
 struct Keeper {
     forked: Mutex<Option<Forked>>,
     driver: OnceCell<Namespaces>,
     machine: OnceCell<Box<dyn Machine>>,
+    pipe: Pipe,
 }
 
 impl Keeper {
-    async fn converse(self: Arc<Self>, mut stream: UnixStream) -> io::Result<()> {
+    async fn converse(self: Arc<Self>, mut stream: DuplexStream) -> io::Result<()> {
         loop {
             let answer = match talk::receive(&mut stream).await? {
-                Ask::Begin(order) => self.clone().begin(*order).await.map(|()| Answer::Done),
+                Ask::Begin(order) => self.begin(*order).await.map(|()| Answer::Done),
                 Ask::Usage => self.usage().await,
                 Ask::Resume(resume) => resumed(&resume).map(|()| Answer::Done),
                 Ask::Sync => {
@@ -80,31 +87,14 @@ impl Keeper {
         self.machine.get().map(|machine| &**machine).ok_or_else(|| io::Error::other("there is no sandbox"))
     }
 
-    /// Gives everybody at the agent's port a stream to the agent.
-    async fn introduce(self: Arc<Self>, mut visitors: mpsc::UnboundedReceiver<Visitor>) {
-        while let Some(visitor) = visitors.recv().await {
-            if let Err(error) = self.lead(visitor).await {
-                // The host sees a stream that ends, and comes again; the console is for whoever looks for the reason.
-                eprintln!("no stream to the agent: {error}");
-            }
-        }
-    }
-
-    async fn lead(&self, visitor: Visitor) -> io::Result<()> {
+    /// Leads a stream to the agent. If that cannot be, whoever opened it sees it end.
+    async fn lead(self: Arc<Self>, stream: Stream) -> io::Result<()> {
         let connected = self.machine()?.connect().await;
-        let mut stream = connected.map_err(|error| io::Error::other(error.to_string()))?;
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let mut ours = UnixStream::from_std(ours)?;
-        visitor.send(theirs).map_err(io::Error::other)?;
-        tokio::spawn(async move {
-            let _ = tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut stream, 65_536, 65_536).await;
-        });
-        Ok(())
+        stream.carry(connected.map_err(|error| io::Error::other(error.to_string()))?).await
     }
 
     /// Sends what was written, while nothing changes.
-    async fn save(&self, stream: &mut UnixStream) -> io::Result<Answer> {
+    async fn save(&self, stream: &mut DuplexStream) -> io::Result<Answer> {
         let machine = self.machine()?;
         let other = |error: sloplet_engine::DriverError| io::Error::other(error.to_string());
         machine.pause(true).await.map_err(other)?;
@@ -113,7 +103,7 @@ impl Keeper {
         sent.map(Answer::Saved)
     }
 
-    async fn begin(self: Arc<Self>, order: Order) -> io::Result<()> {
+    async fn begin(&self, order: Order) -> io::Result<()> {
         if self.machine.initialized() {
             return Err(io::Error::other("there is a sandbox already"));
         }
@@ -148,11 +138,12 @@ impl Keeper {
         let wanted =
             Wanted { id: &order.id, spec: &spec, image: &image, egress: order.egress, files: &files, memory: None };
         let machine = driver.create_lasting(wanted).await.map_err(|error| io::Error::other(error.to_string()))?;
+        if let Some(outlets) = machine.take_outlets() {
+            outlets::pass_on(outlets, &self.pipe)?;
+        }
         let _ = self.machine.set(machine);
         let _ = self.driver.set(driver);
-        let (agent, visitors) = mpsc::unbounded_channel();
-        tokio::spawn(self.introduce(visitors));
-        serve(talk::AGENT, agent)
+        Ok(())
     }
 
     async fn usage(&self) -> io::Result<Answer> {

@@ -5,17 +5,20 @@
 //! whoever breaks out of it has only reached a kernel of his own.
 //!
 //! - [`mounts`]: the way from the kernel's first root to one of ours; disks.
-//! - [`ports`]: the machine's ports. [`keeper`]: what the host asks for. [`archive`]: what was written.
+//! - [`ports`]: the machine's port. [`keeper`]: what the host asks for. [`archive`]: what was written. [`outlets`]: the way out.
 
 pub mod archive;
 pub mod keeper;
 pub mod mounts;
+pub mod outlets;
 pub mod ports;
 
 use std::io::Write;
 
 use sloplet_spawner::launcher::Forked;
 use sloplet_spawner::server::Haste;
+
+use crate::relay;
 
 /// The hidden subcommand that the kernel starts this program with.
 pub const SUBCOMMAND: &str = "__guest";
@@ -37,6 +40,15 @@ fn catch(port: &str) -> std::io::Result<()> {
 
 /// The first process of a machine. Returns only to tell what went wrong; the kernel then stops the machine.
 pub fn main() -> String {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    if let Some((word, words)) = words.split_first()
+        && word == relay::WORD
+    {
+        match relay::main(words) {
+            Ok(code) => std::process::exit(code),
+            Err(error) => return format!("the relay beside QEMU: {error}"),
+        }
+    }
     if std::env::args().nth(2).as_deref() == Some(CATCH) {
         let caught = catch(&std::env::args().nth(3).unwrap_or_default());
         return caught.err().map(|error| error.to_string()).unwrap_or_default();
