@@ -15,6 +15,7 @@ use sloplet_spawner::lease::MACHINES;
 
 use crate::boot::{self, Boot};
 use crate::disks::{self, Disks};
+use crate::living::{self, Note};
 use crate::machine::{self, Emulated, QEMU_TAG, dial};
 use crate::saved::{self, Record};
 use crate::talk::{Answer, Ask, Order};
@@ -105,8 +106,18 @@ impl Vm {
             let detail = format!("its agent did not answer within {} s", PATIENCE.as_secs());
             Err(failed("start the virtual machine", detail))
         });
+        let note = Note::of(&self.data_dir, wanted.id);
+        let begun = begun.and_then(|begun| match (lasting, machine.pid()) {
+            (true, Some(pid)) => {
+                let noted = note.write(pid, &record);
+                noted.map(|()| begun).map_err(|error| failed("write down what the machine is made of", error))
+            }
+            _ => Ok(begun),
+        });
         match begun {
-            Ok((agent, process, control)) => Ok(Box::new(Emulated::new(machine, agent, process, control, record))),
+            Ok((agent, process, control)) => {
+                Ok(Box::new(Emulated::new(machine, agent, process, control, record, note)))
+            }
             Err(error) => {
                 let _ = machine.destroy().await;
                 Err(error)
@@ -118,7 +129,8 @@ impl Vm {
         let mut found = self.outer.adopt().await?;
         let living = std::mem::take(&mut found.living);
         for Adopted { id, machine, frozen, age } in living {
-            found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine, frozen)), frozen, age });
+            let note = Note::of(&self.data_dir, &id);
+            found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine, frozen, note)), frozen, age });
         }
         Ok(found)
     }
@@ -268,7 +280,7 @@ impl Driver for Vm {
     }
 
     fn collect(&self) -> Result<usize, DriverError> {
-        Ok(self.outer.collect()? + cache::collect(&self.data_dir))
+        Ok(self.outer.collect()? + cache::collect(&self.data_dir) + living::collect(&self.data_dir))
     }
 
     fn shut_down(&self) {

@@ -12,7 +12,7 @@
 //! - [`driver`], [`machine`]: as the engine sees it. [`outer`]: QEMU's own sandbox. [`report`]: what holds here.
 //! - [`relay`], [`mux`]: the pipe. [`qemu`]: its arguments and files. [`kernel`], [`modules`], [`boot`], [`cpio`]: what it boots.
 //! - [`disks`], [`qcow2`]: its disks. [`cache`]: what is made once. [`talk`]: what is said to the guest.
-//! - [`saved`], [`monitor`]: machines saved with their memory.
+//! - [`saved`], [`monitor`]: machines saved with their memory. [`living`]: those that live.
 //! - [`setup`]: a kernel for hosts that have none.
 //!
 //! Limitations: x86_64 guests on x86_64 hosts; no writable mounts and no volumes; the processor is emulated.
@@ -24,6 +24,7 @@ pub mod disks;
 pub mod driver;
 pub mod guest;
 pub mod kernel;
+pub mod living;
 pub mod machine;
 pub mod modules;
 pub mod monitor;

@@ -35,8 +35,8 @@ pub enum Ask {
     Usage,
     /// This machine goes on from a saved one: these are its own.
     Resume(Resume),
-    /// Write all that is in memory to the disk.
-    Sync,
+    /// Let all processes of the sandbox stand still, or go on.
+    Hold(bool),
     /// Send what was written, as an archive: chunks follow, an empty one ends it, then the answer.
     Save,
 }

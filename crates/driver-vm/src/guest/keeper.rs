@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::system::RebootCommand;
 use rustix::time::{ClockId, Timespec, clock_settime};
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_engine::driver::When;
-use sloplet_engine::{Driver, Machine, PutFile, Wanted};
+use sloplet_engine::{Driver, Machine, MachineState, PutFile, Wanted};
 use sloplet_image::{HostBind, Image};
 use sloplet_policy::Span;
 use sloplet_spawner::launcher::Forked;
@@ -34,6 +35,7 @@ pub async fn run(forked: Forked) -> io::Result<()> {
         forked: Mutex::new(Some(forked)),
         machine: OnceCell::new(),
         driver: OnceCell::new(),
+        held: Mutex::new(false),
         pipe: current,
     });
     loop {
@@ -61,6 +63,8 @@ struct Keeper {
     forked: Mutex<Option<Forked>>,
     driver: OnceCell<Namespaces>,
     machine: OnceCell<Box<dyn Machine>>,
+    /// Whether the host wants the sandbox to stand still.
+    held: Mutex<bool>,
     pipe: Pipe,
 }
 
@@ -71,10 +75,7 @@ impl Keeper {
                 Ask::Begin(order) => self.begin(*order).await.map(|()| Answer::Done),
                 Ask::Usage => self.usage().await,
                 Ask::Resume(resume) => resumed(&resume).map(|()| Answer::Done),
-                Ask::Sync => {
-                    rustix::fs::sync();
-                    Ok(Answer::Done)
-                }
+                Ask::Hold(still) => self.hold(still).await.map(|()| Answer::Done),
                 Ask::Save => self.save(&mut stream).await,
             };
             let failed =
@@ -93,13 +94,20 @@ impl Keeper {
         stream.carry(connected.map_err(|error| io::Error::other(error.to_string()))?).await
     }
 
+    async fn hold(&self, still: bool) -> io::Result<()> {
+        let mut held = self.held.lock().await;
+        self.machine()?.pause(still).await.map_err(|error| io::Error::other(error.to_string()))?;
+        *held = still;
+        Ok(())
+    }
+
     /// Sends what was written, while nothing changes.
     async fn save(&self, stream: &mut DuplexStream) -> io::Result<Answer> {
-        let machine = self.machine()?;
+        let held = self.held.lock().await;
         let other = |error: sloplet_engine::DriverError| io::Error::other(error.to_string());
-        machine.pause(true).await.map_err(other)?;
+        self.machine()?.pause(true).await.map_err(other)?;
         let sent = super::archive::send(&mounts::device("disk")?, stream).await;
-        machine.pause(false).await.map_err(other)?;
+        self.machine()?.pause(*held).await.map_err(other)?;
         sent.map(Answer::Saved)
     }
 
@@ -141,6 +149,13 @@ impl Keeper {
         if let Some(outlets) = machine.take_outlets() {
             outlets::pass_on(outlets, &self.pipe)?;
         }
+        // A machine without its sandbox is of no use: the host sees it end.
+        let mut state = machine.state();
+        tokio::spawn(async move {
+            let _ = state.wait_for(|state| matches!(state, MachineState::Ended(_))).await;
+            rustix::fs::sync();
+            rustix::system::reboot(RebootCommand::Restart)
+        });
         let _ = self.machine.set(machine);
         let _ = self.driver.set(driver);
         Ok(())
