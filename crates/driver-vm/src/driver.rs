@@ -10,7 +10,7 @@ use sloplet_driver_namespaces::{Namespaces, disk};
 use sloplet_engine::driver::When;
 use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, PutFile, Wanted};
 use sloplet_image::Image;
-use sloplet_policy::{DriverReport, Isolation, Spec};
+use sloplet_policy::{Capability, DriverReport, Isolation, Spec};
 use sloplet_spawner::lease::MACHINES;
 
 use crate::boot::{self, Boot};
@@ -265,6 +265,15 @@ impl Driver for Vm {
 
     fn report(&self) -> DriverReport {
         self.report.get_or_init(|| report::probe(&self.data_dir, &self.outer)).clone()
+    }
+
+    fn egress(&self) -> Capability {
+        report::egress(&self.data_dir, self.outer.egress())
+    }
+
+    /// The rules for it take the guest's slow processor a while.
+    fn spares_outlets(&self) -> bool {
+        false
     }
 
     fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sloplet_client::{Agent, Connection, Process, ProcessEvent};
 use sloplet_engine::driver::{ByteStream, CheckpointReport, Unsupported};
-use sloplet_engine::{DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Usage};
+use sloplet_engine::{DriverError, End, Machine, MachineState, Outlets, Overdue, Pending, SnapshotReport, Usage};
 use tokio::io::DuplexStream;
 use tokio::sync::{Mutex, watch};
 
@@ -330,6 +330,10 @@ impl Machine for Emulated {
             self.inner.note.remove();
             Ok(end)
         })
+    }
+
+    fn take_outlets(&self) -> Option<Outlets> {
+        self.inner.outer.take_outlets()
     }
 
     fn pid(&self) -> Option<i32> {
