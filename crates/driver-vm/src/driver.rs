@@ -82,16 +82,26 @@ impl Vm {
 
     async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
         let parts = self.provide(wanted.image, wanted.spec).await?;
-        let record = match wanted.memory {
-            Some(folder) => Record::read(folder)?,
-            None => Record {
-                memory: outer::guest_memory(&wanted.spec.limits, &parts.boot),
-                cpus: outer::cpus(&wanted.spec.limits),
-                boot: parts.boot.folder.clone(),
-                empty: parts.empty.clone(),
-                disks: outer::disk_names(&parts.disks),
-                password: relay::password().map_err(|error| failed("draw a password", error))?,
-            },
+        let (record, from) = match wanted.memory {
+            Some(folder) => {
+                let saved = Record::read(folder)?;
+                let from = if saved.private_memory { qemu::From::State } else { qemu::From::Memory };
+                let private_memory = from == qemu::From::Memory;
+                (Record { private_memory, disks_below: saved.disks_below + 1, ..saved }, from)
+            }
+            None => {
+                let record = Record {
+                    memory: outer::guest_memory(&wanted.spec.limits, &parts.boot),
+                    cpus: outer::cpus(&wanted.spec.limits),
+                    boot: parts.boot.folder.clone(),
+                    empty: parts.empty.clone(),
+                    disks: outer::disk_names(&parts.disks),
+                    password: relay::password().map_err(|error| failed("draw a password", error))?,
+                    private_memory: false,
+                    disks_below: 0,
+                };
+                (record, qemu::From::Boot)
+            }
         };
         let spec = outer::spec(wanted.spec, &record, wanted.memory);
         let image = outer::image(&parts.root);
@@ -101,7 +111,7 @@ impl Vm {
             true => self.outer.create_lasting(outside).await?,
             false => self.outer.create(outside).await?,
         };
-        let begun = tokio::time::timeout(PATIENCE, begin(&*machine, wanted, &parts, &record)).await;
+        let begun = tokio::time::timeout(PATIENCE, begin(&*machine, wanted, &parts, &record, from)).await;
         let begun = begun.unwrap_or_else(|_| {
             let detail = format!("its agent did not answer within {} s", PATIENCE.as_secs());
             Err(failed("start the virtual machine", detail))
@@ -144,11 +154,12 @@ async fn begin(
     wanted: Wanted<'_>,
     parts: &Parts,
     record: &Record,
+    from: qemu::From,
 ) -> Result<Begun, DriverError> {
     let step = "start QEMU in its sandbox";
     let agent = Agent::connect(machine.connect().await?).await.map_err(|error| failed(step, error))?;
-    let (below, format) = match wanted.memory {
-        Some(_) => (format!("{}/{}", outer::SAVED, saved::DISK), "qcow2"),
+    let (below, format) = match record.disks_below.checked_sub(1) {
+        Some(number) => (format!("{}/{}", outer::SAVED, saved::disk(number)), "qcow2"),
         None => (outer::EMPTY.to_owned(), "raw"),
     };
     let disk = qcow2::overlay(wanted.spec.limits.disk.0, &below, format);
@@ -158,7 +169,6 @@ async fn begin(
     upload.finish().await.map_err(|error| failed(step, error))?;
     let disks: Vec<(String, String)> =
         record.disks.iter().map(|(name, _)| (name.clone(), outer::place(name))).collect();
-    let from = if wanted.memory.is_some() { qemu::From::Saved } else { qemu::From::Boot };
     let start = qemu::Start {
         memory: record.memory,
         cpus: record.cpus,
@@ -168,9 +178,10 @@ async fn begin(
         initrd: &format!("{}/{}", outer::BOOT, boot::INITRD),
         from,
     };
-    let input = match from {
-        qemu::From::Saved => format!("{}/{}", outer::SAVED, saved::STATE),
-        qemu::From::Boot => "-".into(),
+    let (input, library) = match from {
+        qemu::From::Boot => ("-".into(), "-".into()),
+        qemu::From::State => (format!("{}/{}", outer::SAVED, saved::STATE), "-".into()),
+        qemu::From::Memory => (format!("{}/{}", outer::SAVED, saved::STATE), format!("{}/{}", outer::BOOT, boot::SHIM)),
     };
     let mut words = vec![
         format!("{}/{}", outer::BOOT, boot::HELPER),
@@ -178,6 +189,7 @@ async fn begin(
         relay::WORD.into(),
         record.password.clone(),
         input,
+        library,
     ];
     words.extend(qemu::arguments(&parts.qemu, &start));
     let argv = words.into_iter().map(|word| word.into_bytes().into()).collect();
@@ -192,7 +204,7 @@ async fn begin(
     let mut process = agent.exec(exec).await.map_err(|error| failed(step, error))?;
     let talked = async {
         if wanted.memory.is_some() {
-            saved::restore(&agent).await?;
+            saved::restore(&agent, from == qemu::From::Memory).await?;
         }
         let mut control = dial(&agent, qemu::CONTROL_PORT).await?;
         if wanted.memory.is_none() {
@@ -204,10 +216,13 @@ async fn begin(
             }
         }
         // The time and the like: what was said above waited for the guest to boot; this does not.
-        talk::send(&mut control, &Ask::Resume(machine::own()?)).await?;
+        let identity = (wanted.spec.hostname.clone(), wanted.files.iter().map(translate).collect());
+        let own = machine::own(wanted.memory.map(|_| identity))?;
+        talk::send(&mut control, &Ask::Resume(own)).await?;
         match talk::receive(&mut control).await? {
             Answer::Done => Ok(control),
-            _ => Err(std::io::Error::other("the guest cannot have numbers and a time of its own")),
+            Answer::Failed { detail, .. } => Err(std::io::Error::other(shorten(&detail))),
+            _ => Err(std::io::Error::other("the guest gave an odd answer")),
         }
     };
     tokio::select! {

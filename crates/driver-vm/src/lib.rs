@@ -12,7 +12,7 @@
 //! - [`driver`], [`machine`]: as the engine sees it. [`outer`]: QEMU's own sandbox. [`report`]: what holds here.
 //! - [`relay`], [`mux`]: the pipe. [`qemu`]: its arguments and files. [`kernel`], [`modules`], [`boot`], [`cpio`]: what it boots.
 //! - [`disks`], [`qcow2`]: its disks. [`cache`]: what is made once. [`talk`]: what is said to the guest.
-//! - [`saved`], [`monitor`]: machines saved with their memory. [`living`]: those that live.
+//! - [`saved`], [`monitor`]: machines saved with their memory, [`shim`]: for many to share it. [`living`]: those that live.
 //! - [`setup`]: a kernel for hosts that have none.
 //!
 //! Limitations: x86_64 guests on x86_64 hosts; no writable mounts and no volumes; the processor is emulated.
@@ -36,6 +36,7 @@ pub mod relay;
 pub mod report;
 pub mod saved;
 pub mod setup;
+pub mod shim;
 pub mod talk;
 
 pub use driver::Vm;

@@ -88,6 +88,8 @@ mod tests {
             empty: "/e".into(),
             disks: Vec::new(),
             password: "x".into(),
+            private_memory: false,
+            disks_below: 0,
         };
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let (living, own) = (Note::of(dir.path(), "a"), Note::of(dir.path(), "b"));

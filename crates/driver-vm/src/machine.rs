@@ -221,11 +221,11 @@ impl Inner {
 }
 
 /// What belongs to this machine alone, and not to one that it was saved from.
-pub(crate) fn own() -> io::Result<talk::Resume> {
+pub(crate) fn own(identity: Option<(String, Vec<talk::PutFile>)>) -> io::Result<talk::Resume> {
     let mut entropy = vec![0; 64];
     rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty())?;
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Ok(talk::Resume { now, entropy })
+    Ok(talk::Resume { now, entropy, identity })
 }
 
 /// A stream to a port beside the machine. What is there may only just be starting.

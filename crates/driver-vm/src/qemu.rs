@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use sloplet_engine::DriverError;
 
-use crate::{cache, failed, talk};
+use crate::{cache, failed, outer, saved, talk};
 
 /// Where the relay leads to the agent, inside QEMU's own sandbox.
 pub const AGENT_PORT: u16 = 2001;
@@ -106,8 +106,10 @@ pub struct Start<'a> {
 pub enum From {
     /// At the beginning.
     Boot,
-    /// From a state that is its standard input, when the monitor says so.
-    Saved,
+    /// From a state with memory and all that is its standard input, when the monitor says so.
+    State,
+    /// From a state without memory; the memory is a file, and what is changed of it is the machine's own.
+    Memory,
 }
 
 /// QEMU's arguments.
@@ -119,7 +121,12 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add("-machine microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=on,graphics=off,memory-backend=ram");
     add("-accel tcg,thread=multi,tb-size=128 -cpu max");
     let memory = start.memory;
-    add(&format!("-object memory-backend-ram,id=ram,size={memory}"));
+    // Where it begins, a file, so that it can be saved by copying that; shared with nobody but who copies it.
+    let (file, shared) = match start.from {
+        From::Boot | From::State => (outer::RAM.to_owned(), "on"),
+        From::Memory => (format!("{}/{}", outer::SAVED, saved::RAM), "off"),
+    };
+    add(&format!("-object memory-backend-file,id=ram,size={memory},mem-path={file},share={shared}"));
     add(&format!("-m {memory}B -smp {}", start.cpus));
     add(&format!("-kernel {} -initrd {}", start.kernel, start.initrd));
     // The frequency is told: measuring it against a slow clock can take for ever where the host is busy.
@@ -134,7 +141,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add(match start.from {
         From::Boot => "-chardev stdio,id=console,signal=off",
         // Standard input is the saved state.
-        From::Saved => "-chardev null,id=console",
+        From::State | From::Memory => "-chardev null,id=console",
     });
     add("-serial chardev:console");
     add("-device virtio-serial-device,max_ports=2");
@@ -148,7 +155,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     }
     add(&format!("-drive if=none,id=disk,file={},format=qcow2,discard=unmap,cache=unsafe", start.disk));
     add("-device virtio-blk-device,drive=disk,serial=disk");
-    if start.from == From::Saved {
+    if start.from != From::Boot {
         add("-incoming defer");
     }
     words

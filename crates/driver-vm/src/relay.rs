@@ -31,10 +31,11 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// Longest answer of a resolver.
 const MAX_ANSWER: usize = 65_535;
 
-/// `relay PASSWORD INPUT QEMU…`: starts QEMU, with the file `INPUT` to read from if it is not `-`.
+/// `relay PASSWORD INPUT LIBRARY QEMU…`: starts QEMU, with a file to read from and a library loaded before all others, where
+/// these are not `-`.
 pub fn main(words: &[String]) -> io::Result<i32> {
-    let [password, input, program, arguments @ ..] = words else {
-        return Err(io::Error::other("the relay needs a password, an input and a program"));
+    let [password, input, library, program, arguments @ ..] = words else {
+        return Err(io::Error::other("the relay needs a password, an input, a library and a program"));
     };
     let password = parse(password).ok_or_else(|| io::Error::other("that is no password"))?;
     let input = match input.as_str() {
@@ -49,6 +50,9 @@ pub fn main(words: &[String]) -> io::Result<i32> {
             listeners.push((TcpListener::bind(("127.0.0.1", port)).await?, name));
         }
         let mut command = Command::new(Path::new(program));
+        if library != "-" {
+            command.env("LD_PRELOAD", library);
+        }
         let mut child = command.args(arguments).stdin(input).spawn()?;
         let (told, ended) = tokio::sync::oneshot::channel::<io::Result<ExitStatus>>();
         std::thread::spawn(move || told.send(child.wait()));

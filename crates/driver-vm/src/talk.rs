@@ -63,7 +63,7 @@ pub struct Order {
 }
 
 /// A file that the host puts into the root.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutFile {
     /// Paths, and on what condition (`always`, `absent`, `present`).
     pub places: Vec<(String, String)>,
@@ -82,6 +82,8 @@ pub struct Resume {
     pub now: Duration,
     /// Random bytes.
     pub entropy: Vec<u8>,
+    /// For one that goes on from a saved one: its host name, and the files that the host puts into its root.
+    pub identity: Option<(String, Vec<PutFile>)>,
 }
 
 /// What the guest answers.

@@ -16,9 +16,9 @@ use sloplet_spawner::launcher::Forked;
 use tokio::io::DuplexStream;
 use tokio::sync::{Mutex, OnceCell, mpsc, watch};
 
-use super::mounts;
 use super::outlets::{self, Pipe};
 use super::ports::{self, Visitor};
+use super::{identity, mounts};
 use crate::mux::{Mux, Opened, Side, Stream};
 use crate::talk::{self, Answer, Ask, Order, Resume, Used};
 
@@ -36,6 +36,7 @@ pub async fn run(forked: Forked) -> io::Result<()> {
         machine: OnceCell::new(),
         driver: OnceCell::new(),
         held: Mutex::new(false),
+        files: Mutex::default(),
         pipe: current,
     });
     loop {
@@ -65,6 +66,8 @@ struct Keeper {
     machine: OnceCell<Box<dyn Machine>>,
     /// Whether the host wants the sandbox to stand still.
     held: Mutex<bool>,
+    /// Files that the host has put into the sandbox's root.
+    files: Mutex<Vec<talk::PutFile>>,
     pipe: Pipe,
 }
 
@@ -74,7 +77,7 @@ impl Keeper {
             let answer = match talk::receive(&mut stream).await? {
                 Ask::Begin(order) => self.begin(*order).await.map(|()| Answer::Done),
                 Ask::Usage => self.usage().await,
-                Ask::Resume(resume) => resumed(&resume).map(|()| Answer::Done),
+                Ask::Resume(resume) => self.resumed(resume).await.map(|()| Answer::Done),
                 Ask::Hold(still) => self.hold(still).await.map(|()| Answer::Done),
                 Ask::Save => self.save(&mut stream).await,
             };
@@ -136,6 +139,7 @@ impl Keeper {
         let bind = |path: &String| HostBind { source: path.into(), target: path.into() };
         let binds = order.system.iter().map(bind).collect();
         let image = Image::of_folders(&spec.image, layers, binds, order.config);
+        self.files.lock().await.clone_from(&order.files);
         let files = order.files.into_iter().map(translate).collect::<io::Result<Vec<_>>>()?;
         let run = Path::new("/run/sloplet");
         let mut driver = Namespaces::new(Path::new(PROGRAM), run, Path::new("/tmp"), 1).lasting();
@@ -161,6 +165,18 @@ impl Keeper {
         Ok(())
     }
 
+    /// Makes this machine another than the one that it was saved from.
+    async fn resumed(&self, resume: Resume) -> io::Result<()> {
+        set_clock(resume.now);
+        stir(&resume.entropy)?;
+        let Some((hostname, new)) = resume.identity else { return Ok(()) };
+        let pid = self.machine()?.pid().ok_or_else(|| io::Error::other("the sandbox has no first process"))?;
+        let old = std::mem::replace(&mut *self.files.lock().await, new.clone());
+        tokio::task::spawn_blocking(move || identity::renew(pid, &hostname, &old, &new))
+            .await
+            .map_err(io::Error::other)?
+    }
+
     async fn usage(&self) -> io::Result<Answer> {
         let usage = self.machine()?.usage().await.map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Answer::Usage(Used {
@@ -176,7 +192,7 @@ impl Keeper {
     }
 }
 
-fn translate(file: talk::PutFile) -> io::Result<PutFile> {
+pub(super) fn translate(file: talk::PutFile) -> io::Result<PutFile> {
     let odd = || io::Error::other("a file in a form that is not understood");
     let when = |word: &str| match word {
         "always" => Ok(When::Always),
@@ -200,10 +216,9 @@ fn set_clock(now: Duration) {
     }
 }
 
-fn resumed(resume: &Resume) -> io::Result<()> {
-    set_clock(resume.now);
-    // Two machines that go on from the same moment must not draw the same numbers.
+/// Two machines that go on from the same moment must not draw the same numbers.
+fn stir(entropy: &[u8]) -> io::Result<()> {
     let mut pool = std::fs::OpenOptions::new().write(true).open("/dev/urandom")?;
-    std::io::Write::write_all(&mut pool, &resume.entropy)?;
+    std::io::Write::write_all(&mut pool, entropy)?;
     sloplet_sys::random::reseed(&pool)
 }
