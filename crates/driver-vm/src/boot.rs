@@ -8,7 +8,7 @@ use sloplet_engine::DriverError;
 
 use crate::cpio::Archive;
 use crate::kernel::{self, Kernel};
-use crate::{cache, failed, modules};
+use crate::{cache, failed, modules, shim};
 
 /// Files to boot from.
 #[derive(Debug, Clone)]
@@ -27,9 +27,12 @@ pub const INITRD: &str = "initrd";
 /// This program's, for what has to be done beside QEMU.
 pub const HELPER: &str = "helper";
 
+/// What lets QEMU map a saved memory.
+pub const SHIM: &str = "shim";
+
 /// Makes what `kernel` and `program` need, if it is not there.
 pub fn provide(data_dir: &Path, kernel: &Kernel, program: &Path) -> Result<Boot, DriverError> {
-    let identity = ["2", &kernel.version, &cache::stamp(&kernel.image), &cache::stamp(program)];
+    let identity = ["3", &kernel.version, &cache::stamp(&kernel.image), &cache::stamp(program)];
     let folder = cache::folder(data_dir, &format!("boot-{}", cache::key(&identity)), |dir| {
         let packed = fs::read(&kernel.image).map_err(|error| failed("read the kernel", error))?;
         let plain = kernel::unpack(&packed).unwrap_or(packed);
@@ -40,6 +43,7 @@ pub fn provide(data_dir: &Path, kernel: &Kernel, program: &Path) -> Result<Boot,
         let written = fs::write(dir.join(HELPER), helper)
             .and_then(|()| fs::set_permissions(dir.join(HELPER), std::os::unix::fs::PermissionsExt::from_mode(0o755)));
         written.map_err(|error| failed("keep this program", error))?;
+        fs::write(dir.join(SHIM), shim::library()).map_err(|error| failed("keep a library", error))?;
         let modules = modules::of(kernel)?;
         write_initrd(&dir.join(INITRD), segments_of(&program), &modules)
             .map_err(|error| failed("make the first root", error))

@@ -10,15 +10,16 @@ use sloplet_driver_namespaces::{Namespaces, disk};
 use sloplet_engine::driver::When;
 use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, PutFile, Wanted};
 use sloplet_image::Image;
-use sloplet_policy::{DriverReport, Isolation, Spec};
+use sloplet_policy::{Capability, DriverReport, Isolation, Spec};
 use sloplet_spawner::lease::MACHINES;
 
 use crate::boot::{self, Boot};
 use crate::disks::{self, Disks};
+use crate::living::{self, Note};
 use crate::machine::{self, Emulated, QEMU_TAG, dial};
 use crate::saved::{self, Record};
 use crate::talk::{Answer, Ask, Order};
-use crate::{cache, failed, kernel, outer, qcow2, qemu, report, talk};
+use crate::{cache, failed, guest, kernel, outer, qcow2, qemu, relay, report, talk};
 
 /// How long a machine may take until its agent can be talked to. Under emulation on a busy host that is long.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -81,31 +82,51 @@ impl Vm {
 
     async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
         let parts = self.provide(wanted.image, wanted.spec).await?;
-        let record = match wanted.memory {
-            Some(folder) => Record::read(folder)?,
-            None => Record {
-                memory: outer::guest_memory(&wanted.spec.limits, &parts.boot),
-                cpus: outer::cpus(&wanted.spec.limits),
-                boot: parts.boot.folder.clone(),
-                empty: parts.empty.clone(),
-                disks: outer::disk_names(&parts.disks),
-            },
+        let (record, from) = match wanted.memory {
+            Some(folder) => {
+                let saved = Record::read(folder)?;
+                let from = if saved.private_memory { qemu::From::State } else { qemu::From::Memory };
+                let private_memory = from == qemu::From::Memory;
+                (Record { private_memory, disks_below: saved.disks_below + 1, ..saved }, from)
+            }
+            None => {
+                let record = Record {
+                    memory: outer::guest_memory(&wanted.spec.limits, &parts.boot),
+                    cpus: outer::cpus(&wanted.spec.limits),
+                    boot: parts.boot.folder.clone(),
+                    empty: parts.empty.clone(),
+                    disks: outer::disk_names(&parts.disks),
+                    password: relay::password().map_err(|error| failed("draw a password", error))?,
+                    private_memory: false,
+                    disks_below: 0,
+                };
+                (record, qemu::From::Boot)
+            }
         };
         let spec = outer::spec(wanted.spec, &record, wanted.memory);
         let image = outer::image(&parts.root);
-        let outside = Wanted { id: wanted.id, spec: &spec, image: &image, egress: false, files: &[], memory: None };
+        let outside =
+            Wanted { id: wanted.id, spec: &spec, image: &image, egress: wanted.egress, files: &[], memory: None };
         let machine = match lasting {
             true => self.outer.create_lasting(outside).await?,
             false => self.outer.create(outside).await?,
         };
-        let begun = tokio::time::timeout(PATIENCE, begin(&*machine, wanted, &parts, &record)).await;
+        let begun = tokio::time::timeout(PATIENCE, begin(&*machine, wanted, &parts, &record, from)).await;
         let begun = begun.unwrap_or_else(|_| {
             let detail = format!("its agent did not answer within {} s", PATIENCE.as_secs());
             Err(failed("start the virtual machine", detail))
         });
+        let note = Note::of(&self.data_dir, wanted.id);
+        let begun = begun.and_then(|begun| match (lasting, machine.pid()) {
+            (true, Some(pid)) => {
+                let noted = note.write(pid, &record);
+                noted.map(|()| begun).map_err(|error| failed("write down what the machine is made of", error))
+            }
+            _ => Ok(begun),
+        });
         match begun {
             Ok((agent, process, control)) => {
-                Ok(Box::new(Emulated::new(machine, agent, process, control, record, wanted.memory.is_some())))
+                Ok(Box::new(Emulated::new(machine, agent, process, control, record, note)))
             }
             Err(error) => {
                 let _ = machine.destroy().await;
@@ -118,7 +139,8 @@ impl Vm {
         let mut found = self.outer.adopt().await?;
         let living = std::mem::take(&mut found.living);
         for Adopted { id, machine, frozen, age } in living {
-            found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine, frozen)), frozen, age });
+            let note = Note::of(&self.data_dir, &id);
+            found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine, frozen, note)), frozen, age });
         }
         Ok(found)
     }
@@ -132,11 +154,12 @@ async fn begin(
     wanted: Wanted<'_>,
     parts: &Parts,
     record: &Record,
+    from: qemu::From,
 ) -> Result<Begun, DriverError> {
     let step = "start QEMU in its sandbox";
     let agent = Agent::connect(machine.connect().await?).await.map_err(|error| failed(step, error))?;
-    let (below, format) = match wanted.memory {
-        Some(_) => (format!("{}/{}", outer::SAVED, saved::DISK), "qcow2"),
+    let (below, format) = match record.disks_below.checked_sub(1) {
+        Some(number) => (format!("{}/{}", outer::SAVED, saved::disk(number)), "qcow2"),
         None => (outer::EMPTY.to_owned(), "raw"),
     };
     let disk = qcow2::overlay(wanted.spec.limits.disk.0, &below, format);
@@ -146,7 +169,6 @@ async fn begin(
     upload.finish().await.map_err(|error| failed(step, error))?;
     let disks: Vec<(String, String)> =
         record.disks.iter().map(|(name, _)| (name.clone(), outer::place(name))).collect();
-    let from = if wanted.memory.is_some() { qemu::From::Saved } else { qemu::From::Boot };
     let start = qemu::Start {
         memory: record.memory,
         cpus: record.cpus,
@@ -156,21 +178,33 @@ async fn begin(
         initrd: &format!("{}/{}", outer::BOOT, boot::INITRD),
         from,
     };
-    let argv = qemu::arguments(&parts.qemu, &start).into_iter().map(|word| word.into_bytes().into()).collect();
+    let (input, library) = match from {
+        qemu::From::Boot => ("-".into(), "-".into()),
+        qemu::From::State => (format!("{}/{}", outer::SAVED, saved::STATE), "-".into()),
+        qemu::From::Memory => (format!("{}/{}", outer::SAVED, saved::STATE), format!("{}/{}", outer::BOOT, boot::SHIM)),
+    };
+    let mut words = vec![
+        format!("{}/{}", outer::BOOT, boot::HELPER),
+        guest::SUBCOMMAND.into(),
+        relay::WORD.into(),
+        record.password.clone(),
+        input,
+        library,
+    ];
+    words.extend(qemu::arguments(&parts.qemu, &start));
+    let argv = words.into_iter().map(|word| word.into_bytes().into()).collect();
     let exec = Exec {
         argv,
         env: vec![b"PATH=/usr/bin".to_vec().into()],
         cwd: Some(b"/tmp".to_vec().into()),
-        stdin: from == qemu::From::Saved,
         background: true,
         tag: Some(QEMU_TAG.into()),
         ..Exec::default()
     };
     let mut process = agent.exec(exec).await.map_err(|error| failed(step, error))?;
-    let stdin = process.take_stdin();
     let talked = async {
-        if let Some(folder) = wanted.memory {
-            saved::restore(&agent, stdin, folder).await?;
+        if wanted.memory.is_some() {
+            saved::restore(&agent, from == qemu::From::Memory).await?;
         }
         let mut control = dial(&agent, qemu::CONTROL_PORT).await?;
         if wanted.memory.is_none() {
@@ -182,10 +216,13 @@ async fn begin(
             }
         }
         // The time and the like: what was said above waited for the guest to boot; this does not.
-        talk::send(&mut control, &Ask::Resume(machine::own()?)).await?;
+        let identity = (wanted.spec.hostname.clone(), wanted.files.iter().map(translate).collect());
+        let own = machine::own(wanted.memory.map(|_| identity))?;
+        talk::send(&mut control, &Ask::Resume(own)).await?;
         match talk::receive(&mut control).await? {
             Answer::Done => Ok(control),
-            _ => Err(std::io::Error::other("the guest cannot have numbers and a time of its own")),
+            Answer::Failed { detail, .. } => Err(std::io::Error::other(shorten(&detail))),
+            _ => Err(std::io::Error::other("the guest gave an odd answer")),
         }
     };
     tokio::select! {
@@ -245,6 +282,15 @@ impl Driver for Vm {
         self.report.get_or_init(|| report::probe(&self.data_dir, &self.outer)).clone()
     }
 
+    fn egress(&self) -> Capability {
+        report::egress(&self.data_dir, self.outer.egress())
+    }
+
+    /// The rules for it take the guest's slow processor a while.
+    fn spares_outlets(&self) -> bool {
+        false
+    }
+
     fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
         Box::pin(self.bring_up(wanted, false))
     }
@@ -258,7 +304,7 @@ impl Driver for Vm {
     }
 
     fn collect(&self) -> Result<usize, DriverError> {
-        Ok(self.outer.collect()? + cache::collect(&self.data_dir))
+        Ok(self.outer.collect()? + cache::collect(&self.data_dir) + living::collect(&self.data_dir))
     }
 
     fn shut_down(&self) {

@@ -5,13 +5,14 @@
 //! is in a sandbox. In it is the machine, with a kernel, memory, processors and disks of its own, and no network device. In the
 //! machine this same program makes a sandbox of namespaces again ([`guest`]), for its agent.
 //!
-//! Time, freezing, ending, cleaning up and surviving the engine are those of the outer sandbox. Streams to the agent go
-//! through a port of the machine, which QEMU offers on the outer sandbox's loopback, where the outer agent dials it.
+//! Time, freezing, ending, cleaning up and surviving the engine are those of the outer sandbox. One port of the machine is a
+//! pipe to a relay beside QEMU, which carries many streams ([`mux`]): the outer agent dials the relay, and the relay dials
+//! what the sandbox in the guest wants from the outside, which is the outer sandbox's way out.
 //!
 //! - [`driver`], [`machine`]: as the engine sees it. [`outer`]: QEMU's own sandbox. [`report`]: what holds here.
-//! - [`qemu`]: its arguments and files. [`kernel`], [`modules`], [`boot`], [`cpio`]: what it boots.
+//! - [`relay`], [`mux`]: the pipe. [`qemu`]: its arguments and files. [`kernel`], [`modules`], [`boot`], [`cpio`]: what it boots.
 //! - [`disks`], [`qcow2`]: its disks. [`cache`]: what is made once. [`talk`]: what is said to the guest.
-//! - [`saved`], [`monitor`]: machines saved with their memory.
+//! - [`saved`], [`monitor`]: machines saved with their memory, [`shim`]: for many to share it. [`living`]: those that live.
 //! - [`setup`]: a kernel for hosts that have none.
 //!
 //! Limitations: x86_64 guests on x86_64 hosts; no writable mounts and no volumes; the processor is emulated.
@@ -23,15 +24,19 @@ pub mod disks;
 pub mod driver;
 pub mod guest;
 pub mod kernel;
+pub mod living;
 pub mod machine;
 pub mod modules;
 pub mod monitor;
+pub mod mux;
 pub mod outer;
 pub mod qcow2;
 pub mod qemu;
+pub mod relay;
 pub mod report;
 pub mod saved;
 pub mod setup;
+pub mod shim;
 pub mod talk;
 
 pub use driver::Vm;

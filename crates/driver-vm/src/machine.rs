@@ -4,15 +4,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sloplet_client::{Agent, Connection, Process, ProcessEvent};
 use sloplet_engine::driver::{ByteStream, CheckpointReport, Unsupported};
-use sloplet_engine::{DriverError, End, Machine, MachineState, Overdue, Pending, SnapshotReport, Usage};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use sloplet_engine::{DriverError, End, Machine, MachineState, Outlets, Overdue, Pending, SnapshotReport, Usage};
+use tokio::io::DuplexStream;
 use tokio::sync::{Mutex, watch};
 
+use crate::living::Note;
 use crate::saved::{self, Record};
 use crate::talk::{self, Answer, Ask};
 use crate::{failed, qemu};
@@ -23,22 +23,26 @@ pub const QEMU_TAG: &str = "qemu";
 /// How long the guest may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a guest may take to hold its sandbox before the whole machine is frozen.
+const HOLD: Duration = Duration::from_secs(5);
+
 /// A sandbox in a virtual machine.
 pub struct Emulated {
     inner: Arc<Inner>,
     record: Option<Record>,
-    /// For how long the agent's port must be left alone before the first visit.
-    gap: Duration,
 }
 
 struct Inner {
     outer: Box<dyn Machine>,
+    note: Note,
     /// To the agent of QEMU's sandbox.
     agent: Mutex<Option<Agent>>,
     /// To the keeper in the guest.
     control: Mutex<Option<Connection>>,
-    /// Whether this engine froze it; that its deadline did shows in its state.
-    frozen: AtomicBool,
+    /// Whether it is to stand still. Held while that is brought about.
+    frozen: Mutex<bool>,
+    /// Counts how often it was frozen or thawed.
+    turns: watch::Sender<u64>,
 }
 
 impl Emulated {
@@ -49,28 +53,32 @@ impl Emulated {
         process: Process,
         control: Connection,
         record: Record,
-        restored: bool,
+        note: Note,
     ) -> Self {
-        let inner = Arc::new(Inner {
-            outer,
-            agent: Mutex::new(Some(agent)),
-            control: Mutex::new(Some(control)),
-            frozen: AtomicBool::new(false),
-        });
+        let inner = Inner::new(outer, Some(agent), Some(control), false, note);
         tokio::spawn(inner.clone().follow(Some(process)));
-        Self { inner, record: Some(record), gap: if restored { GAP / 4 } else { Duration::ZERO } }
+        Self { inner, record: Some(record) }
     }
 
     /// One that was made for an earlier engine.
-    pub(crate) fn adopted(outer: Box<dyn Machine>, frozen: bool) -> Self {
-        let inner = Arc::new(Inner {
-            outer,
-            agent: Mutex::new(None),
-            control: Mutex::new(None),
-            frozen: AtomicBool::new(frozen),
-        });
+    pub(crate) fn adopted(outer: Box<dyn Machine>, frozen: bool, note: Note) -> Self {
+        let record = note.read();
+        let inner = Inner::new(outer, None, None, frozen, note);
         tokio::spawn(inner.clone().follow(None));
-        Self { inner, record: None, gap: GAP }
+        Self { inner, record }
+    }
+}
+
+impl Inner {
+    fn new(
+        outer: Box<dyn Machine>,
+        agent: Option<Agent>,
+        control: Option<Connection>,
+        frozen: bool,
+        note: Note,
+    ) -> Arc<Self> {
+        let (agent, control, frozen) = (Mutex::new(agent), Mutex::new(control), Mutex::new(frozen));
+        Arc::new(Self { outer, note, agent, control, frozen, turns: watch::Sender::new(0) })
     }
 }
 
@@ -86,8 +94,25 @@ impl Inner {
         Ok(made)
     }
 
-    fn is_frozen(&self) -> bool {
-        self.frozen.load(Ordering::Relaxed) || matches!(*self.outer.state().borrow(), MachineState::Frozen { .. })
+    /// Whether it stands still, by somebody's wish or because its time is over.
+    async fn is_frozen(&self) -> bool {
+        *self.frozen.lock().await || matches!(*self.outer.state().borrow(), MachineState::Frozen { .. })
+    }
+
+    /// Freezes or thaws it. The sandbox in the guest is held first and let go last: so it stands still also while the guest
+    /// goes on for a moment, to save what was written. A guest that does not answer is frozen all the same.
+    async fn turn(&self, freeze: bool) -> Result<(), DriverError> {
+        let mut frozen = self.frozen.lock().await;
+        if freeze && !*frozen {
+            let _ = tokio::time::timeout(HOLD, self.ask(Ask::Hold(true))).await;
+        }
+        self.outer.pause(freeze).await?;
+        let was = std::mem::replace(&mut *frozen, freeze);
+        self.turns.send_modify(|turns| *turns += 1);
+        match was && !freeze {
+            true => self.ask(Ask::Hold(false)).await.map(drop),
+            false => Ok(()),
+        }
     }
 
     /// When QEMU ends, for whatever reason, its sandbox has no purpose any more.
@@ -100,6 +125,7 @@ impl Inner {
             last_words(&mut process).await;
         }
         let _ = self.outer.destroy().await;
+        self.note.remove();
     }
 
     async fn find(&self) -> Option<Process> {
@@ -130,15 +156,23 @@ impl Inner {
 }
 
 impl Inner {
-    /// Copies what was written to a folder. A frozen machine is thawed for that, and only the sandbox in it stands still.
+    /// Copies what was written to a folder. A frozen machine is thawed for that, but not the sandbox in it; whoever wakes it
+    /// meanwhile gives the copying up.
     async fn save(&self, target: OwnedFd) -> Result<SnapshotReport, DriverError> {
-        let frozen = self.is_frozen();
-        if frozen {
-            self.outer.pause(false).await?;
-        }
+        let mut turns = self.turns.subscribe();
+        let frozen = {
+            let frozen = self.frozen.lock().await;
+            if *frozen {
+                self.outer.pause(false).await?;
+            }
+            *frozen
+        };
         let began = std::time::Instant::now();
-        let saved = self.receive(target).await;
-        if frozen {
+        let saved = tokio::select! {
+            saved = self.receive(target) => saved,
+            _ = turns.changed() => Err(failed("save what was written", "it was woken or frozen meanwhile")),
+        };
+        if *self.frozen.lock().await {
             self.outer.pause(true).await?;
         }
         let saved = saved?;
@@ -187,14 +221,14 @@ impl Inner {
 }
 
 /// What belongs to this machine alone, and not to one that it was saved from.
-pub(crate) fn own() -> io::Result<talk::Resume> {
+pub(crate) fn own(identity: Option<(String, Vec<talk::PutFile>)>) -> io::Result<talk::Resume> {
     let mut entropy = vec![0; 64];
     rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty())?;
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Ok(talk::Resume { now, entropy })
+    Ok(talk::Resume { now, entropy, identity })
 }
 
-/// A stream to a port of the machine. QEMU may only just be starting.
+/// A stream to a port beside the machine. What is there may only just be starting.
 pub(crate) async fn dial(agent: &Agent, port: u16) -> io::Result<Connection> {
     loop {
         match agent.dial(port).await {
@@ -205,24 +239,10 @@ pub(crate) async fn dial(agent: &Agent, port: u16) -> io::Result<Connection> {
     }
 }
 
-/// How long a port must have no visitor for the guest to notice that one has gone.
-const GAP: Duration = Duration::from_millis(400);
-
-/// Connects a stream with the agent in the guest, which speaks first. If it does not, the guest may have missed that its
-/// former visitor went: then there is a longer gap, and another try.
-async fn lead(agent: Agent, mut stream: DuplexStream, mut gap: Duration) -> io::Result<()> {
-    let mut first = vec![0; 4096];
-    for wait in [5, 10, 20, 40, 80] {
-        tokio::time::sleep(gap).await;
-        let mut connection = dial(&agent, qemu::AGENT_PORT).await?;
-        if let Ok(count) = tokio::time::timeout(Duration::from_secs(wait), connection.read(&mut first)).await {
-            stream.write_all(&first[..count?]).await?;
-            tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut connection, 65_536, 65_536).await?;
-            return Ok(());
-        }
-        gap = (gap * 2).max(GAP);
-    }
-    Ok(())
+/// Connects a stream with the agent in the guest.
+async fn lead(agent: Agent, mut stream: DuplexStream) -> io::Result<()> {
+    let mut connection = dial(&agent, qemu::AGENT_PORT).await?;
+    tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut connection, 65_536, 65_536).await.map(drop)
 }
 
 /// Waits for the end of a process, and returns the last of what it said.
@@ -247,18 +267,13 @@ impl Machine for Emulated {
             let agent = self.inner.agent().await?;
             // It may be frozen: the stream is there at once, and leads somewhere later.
             let (ours, theirs) = tokio::io::duplex(256 * 1024);
-            let gap = self.gap;
-            tokio::spawn(lead(agent, theirs, gap));
+            tokio::spawn(lead(agent, theirs));
             Ok(Box::new(ours) as Box<dyn ByteStream>)
         })
     }
 
     fn pause(&self, frozen: bool) -> Pending<'_, Result<(), DriverError>> {
-        Box::pin(async move {
-            self.inner.outer.pause(frozen).await?;
-            self.inner.frozen.store(frozen, Ordering::Relaxed);
-            Ok(())
-        })
+        Box::pin(self.inner.turn(frozen))
     }
 
     fn snapshot(&self, target: OwnedFd) -> Pending<'_, Result<SnapshotReport, DriverError>> {
@@ -273,11 +288,10 @@ impl Machine for Emulated {
         drop(files); // what was written is on the disk that is saved with the memory
         Box::pin(async move {
             let Some(record) = &self.record else {
-                let why = "save the memory of a machine that an earlier engine made";
+                let why = "save the memory of a machine of which nobody knows what it is made of";
                 return Err(DriverError::Unsupported(Unsupported(why)));
             };
-            let frozen = self.inner.is_frozen();
-            if frozen {
+            if self.inner.is_frozen().await {
                 let why = "save the memory of a machine that is frozen: resume it first";
                 return Err(DriverError::Unsupported(Unsupported(why)));
             }
@@ -297,7 +311,7 @@ impl Machine for Emulated {
     fn usage(&self) -> Pending<'_, Result<Usage, DriverError>> {
         Box::pin(async move {
             let outer = self.inner.outer.usage().await?;
-            if !self.inner.is_frozen()
+            if !self.inner.is_frozen().await
                 && let Ok(Answer::Usage(used)) = self.inner.ask(Ask::Usage).await
             {
                 return Ok(used.with(outer));
@@ -311,7 +325,15 @@ impl Machine for Emulated {
     }
 
     fn destroy(&self) -> Pending<'_, Result<End, DriverError>> {
-        self.inner.outer.destroy()
+        Box::pin(async move {
+            let end = self.inner.outer.destroy().await?;
+            self.inner.note.remove();
+            Ok(end)
+        })
+    }
+
+    fn take_outlets(&self) -> Option<Outlets> {
+        self.inner.outer.take_outlets()
     }
 
     fn pid(&self) -> Option<i32> {

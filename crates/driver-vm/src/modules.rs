@@ -44,6 +44,15 @@ pub fn of(kernel: &Kernel) -> Result<Vec<Module>, DriverError> {
     Ok(search.found)
 }
 
+/// What the kernel lacks for a way out.
+pub fn lacks_way_out(kernel: &Kernel) -> Option<&'static str> {
+    let mut files = BTreeMap::new();
+    walk(&kernel.modules.join("kernel"), 0, &mut files);
+    let builtin = fs::read_to_string(kernel.modules.join("modules.builtin")).unwrap_or_default();
+    let builtin: BTreeSet<String> = builtin.lines().filter_map(|line| name_of(Path::new(line))).collect();
+    WAY_OUT.into_iter().find(|name| !files.contains_key(*name) && !builtin.contains(*name))
+}
+
 struct Search {
     files: BTreeMap<String, PathBuf>,
     done: BTreeSet<String>,

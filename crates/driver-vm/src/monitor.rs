@@ -49,6 +49,12 @@ impl Monitor {
         }
     }
 
+    /// Says whether memory that is a shared file is part of a machine's state.
+    pub async fn ignore_shared(&mut self, ignore: bool) -> io::Result<()> {
+        let capability = json!({ "capability": "x-ignore-shared", "state": ignore });
+        self.run("migrate-set-capabilities", json!({ "capabilities": [capability] })).await.map(drop)
+    }
+
     /// Waits until the state has gone out or come in.
     pub async fn moved(&mut self) -> io::Result<()> {
         loop {

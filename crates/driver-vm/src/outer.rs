@@ -22,6 +22,8 @@ pub const BOOT: &str = "/mnt/boot";
 pub const EMPTY: &str = "/mnt/empty";
 /// A saved machine.
 pub const SAVED: &str = "/mnt/saved";
+/// The machine's memory.
+pub const RAM: &str = "/dev/shm/ram";
 /// The disk that is written to.
 pub const DISK: &str = "/tmp/disk";
 
@@ -52,7 +54,8 @@ pub fn spec(wanted: &Spec, made_of: &Record, saved: Option<&Path>) -> Spec {
     // The image of a disk has tables besides what was written.
     let disk = limits.disk.0 + limits.disk.0 / 64 + (32 << 20);
     // Kept in memory unless that is too much for it, see `Limits::disk_outgrows_memory`: room for both.
-    let memory = made_of.memory + QEMU_OWN + disk;
+    // The machine's memory is a file in memory, which may have half of it.
+    let memory = (made_of.memory + QEMU_OWN + disk).max(2 * made_of.memory);
     let show = |from: &Path, to: String| Bind { from: from.to_owned(), to: to.into(), writable: false, volume: false };
     let mut mounts = vec![show(&made_of.boot, BOOT.into()), show(&made_of.empty, EMPTY.into())];
     mounts.extend(saved.map(|folder| show(folder, SAVED.into())));

@@ -7,12 +7,14 @@ use std::process::{Command, Stdio};
 
 use sloplet_engine::DriverError;
 
-use crate::{cache, failed, talk};
+use crate::{cache, failed, outer, saved, talk};
 
-/// Where the guest's ports are, inside QEMU's own sandbox.
+/// Where the relay leads to the agent, inside QEMU's own sandbox.
 pub const AGENT_PORT: u16 = 2001;
-/// Questions to the keeper.
+/// Where it leads to the keeper.
 pub const CONTROL_PORT: u16 = 2002;
+/// The machine's port, for the relay.
+pub const PIPE_PORT: u16 = 2004;
 /// QEMU's own monitor.
 pub const MONITOR_PORT: u16 = 2003;
 
@@ -104,8 +106,10 @@ pub struct Start<'a> {
 pub enum From {
     /// At the beginning.
     Boot,
-    /// From a state that comes over standard input when the monitor says so.
-    Saved,
+    /// From a state with memory and all that is its standard input, when the monitor says so.
+    State,
+    /// From a state without memory; the memory is a file, and what is changed of it is the machine's own.
+    Memory,
 }
 
 /// QEMU's arguments.
@@ -117,7 +121,12 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add("-machine microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=on,graphics=off,memory-backend=ram");
     add("-accel tcg,thread=multi,tb-size=128 -cpu max");
     let memory = start.memory;
-    add(&format!("-object memory-backend-ram,id=ram,size={memory}"));
+    // Where it begins, a file, so that it can be saved by copying that; shared with nobody but who copies it.
+    let (file, shared) = match start.from {
+        From::Boot | From::State => (outer::RAM.to_owned(), "on"),
+        From::Memory => (format!("{}/{}", outer::SAVED, saved::RAM), "off"),
+    };
+    add(&format!("-object memory-backend-file,id=ram,size={memory},mem-path={file},share={shared}"));
     add(&format!("-m {memory}B -smp {}", start.cpus));
     add(&format!("-kernel {} -initrd {}", start.kernel, start.initrd));
     // The frequency is told: measuring it against a slow clock can take for ever where the host is busy.
@@ -132,14 +141,12 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add(match start.from {
         From::Boot => "-chardev stdio,id=console,signal=off",
         // Standard input is the saved state.
-        From::Saved => "-chardev null,id=console",
+        From::State | From::Memory => "-chardev null,id=console",
     });
     add("-serial chardev:console");
-    add("-device virtio-serial-device,max_ports=8");
-    for (name, port) in [(talk::AGENT, AGENT_PORT), (talk::CONTROL, CONTROL_PORT)] {
-        add(&format!("-chardev socket,id={name},host=127.0.0.1,port={port},server=on,wait=off,nodelay=on"));
-        add(&format!("-device virtserialport,chardev={name},name={name}"));
-    }
+    add("-device virtio-serial-device,max_ports=2");
+    add(&format!("-chardev socket,id=pipe,host=127.0.0.1,port={PIPE_PORT},server=on,wait=off,nodelay=on"));
+    add(&format!("-device virtserialport,chardev=pipe,name={}", talk::PORT));
     add(&format!("-chardev socket,id=monitor,host=127.0.0.1,port={MONITOR_PORT},server=on,wait=off,nodelay=on"));
     add("-mon chardev=monitor,mode=control");
     for (name, file) in start.disks {
@@ -148,7 +155,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     }
     add(&format!("-drive if=none,id=disk,file={},format=qcow2,discard=unmap,cache=unsafe", start.disk));
     add("-device virtio-blk-device,drive=disk,serial=disk");
-    if start.from == From::Saved {
+    if start.from != From::Boot {
         add("-incoming defer");
     }
     words

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use sloplet_engine::Driver;
-use sloplet_policy::{Capability, DriverReport, Feature, Isolation};
+use sloplet_policy::{Capability, DriverReport, Enforcement, Feature, Isolation};
 
-use crate::{kernel, qemu};
+use crate::{kernel, modules, qemu};
 
 /// Looks at the host.
 pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
@@ -15,7 +15,7 @@ pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
     let by = |feature, detail: &str| {
         let lacking = outside.capabilities.iter().find(|known| known.feature == feature);
         match lacking {
-            Some(known) if known.enforcement == sloplet_policy::report::Enforcement::Missing => known.clone(),
+            Some(known) if known.enforcement == Enforcement::Missing => known.clone(),
             _ => Capability::enforced(feature, detail),
         }
     };
@@ -37,6 +37,25 @@ pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
         Capability::enforced(Feature::MemorySnapshot, "QEMU saves memory and disk; each fork has copies of its own"),
     ];
     DriverReport { driver: "vm".into(), isolation: Isolation::Vm, unavailable, capabilities }
+}
+
+/// Whether a machine can have a way out: through that of QEMU's sandbox, if the guest's kernel can lead everything there.
+pub fn egress(data_dir: &Path, outside: Capability) -> Capability {
+    if outside.enforcement != Enforcement::Enforced {
+        return outside;
+    }
+    let kernel = kernel::find(data_dir);
+    match kernel.as_ref().map(|kernel| modules::lacks_way_out(kernel)) {
+        Ok(None) => Capability::enforced(
+            Feature::Egress,
+            "no network device: connections go through the machine's port to QEMU's sandbox, on whose sockets the host decides",
+        ),
+        Ok(Some(module)) => {
+            let detail = format!("the guest's kernel has no {module}");
+            Capability::missing(Feature::Egress, detail, Some("use a cloud kernel: sloplet vm setup"))
+        }
+        Err(error) => Capability::missing(Feature::Egress, error.to_string(), Some(kernel::REMEDY)),
+    }
 }
 
 /// What the host lacks for a machine at all.

@@ -14,10 +14,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Most bytes of a frame.
 pub const MAX_FRAME: usize = 4 << 20;
 
-/// Names of the ports of a machine.
+/// The machine's port.
+pub const PORT: &str = "host";
+
+/// What streams are for: one to the agent.
 pub const AGENT: &str = "agent";
-/// Where questions are asked.
+/// Questions to the keeper.
 pub const CONTROL: &str = "control";
+/// A connection to the address that follows.
+pub const TCP: &str = "tcp";
+/// One question to the resolver at the address that follows.
+pub const QUESTION: &str = "question";
 
 /// What the host asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,8 +35,8 @@ pub enum Ask {
     Usage,
     /// This machine goes on from a saved one: these are its own.
     Resume(Resume),
-    /// Write all that is in memory to the disk.
-    Sync,
+    /// Let all processes of the sandbox stand still, or go on.
+    Hold(bool),
     /// Send what was written, as an archive: chunks follow, an empty one ends it, then the answer.
     Save,
 }
@@ -56,7 +63,7 @@ pub struct Order {
 }
 
 /// A file that the host puts into the root.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutFile {
     /// Paths, and on what condition (`always`, `absent`, `present`).
     pub places: Vec<(String, String)>,
@@ -75,6 +82,8 @@ pub struct Resume {
     pub now: Duration,
     /// Random bytes.
     pub entropy: Vec<u8>,
+    /// For one that goes on from a saved one: its host name, and the files that the host puts into its root.
+    pub identity: Option<(String, Vec<PutFile>)>,
 }
 
 /// What the guest answers.

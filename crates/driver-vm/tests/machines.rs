@@ -10,7 +10,7 @@ use std::time::Duration;
 use sloplet_client::Agent;
 use sloplet_client::wire::Exec;
 use sloplet_driver_vm::Vm;
-use sloplet_engine::{Driver, Machine, MachineState, Overdue, Wanted};
+use sloplet_engine::{Driver, Machine, MachineState, Overdue, PutFile, Wanted};
 use sloplet_image::{Image, ImageConfig};
 use sloplet_policy::{ByteSize, Cpus, Limits, Spec};
 
@@ -24,6 +24,7 @@ struct World {
     dir: tempfile::TempDir,
     image: Image,
     spec: Spec,
+    files: Vec<PutFile>,
 }
 
 impl World {
@@ -35,6 +36,7 @@ impl World {
         }
         std::fs::set_permissions(layer.join("tmp"), PermissionsExt::from_mode(0o1777)).unwrap();
         std::fs::write(layer.join("old/file"), "old").unwrap();
+        std::fs::write(layer.join("etc/machine-id"), "").unwrap();
         std::fs::write(layer.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n")
             .unwrap();
         std::os::unix::fs::chown(layer.join("home/user"), Some(1000), Some(1000)).unwrap();
@@ -51,7 +53,8 @@ impl World {
             timeout: sloplet_policy::Span(Duration::from_secs(900)),
             ..Limits::default()
         };
-        Self { dir, image, spec: Spec { limits, isolation: sloplet_policy::Isolation::Vm, ..Spec::default() } }
+        let spec = Spec { limits, isolation: sloplet_policy::Isolation::Vm, ..Spec::default() };
+        Self { dir, image, spec, files: vec![PutFile::machine_id("m1")] }
     }
 
     fn driver(&self) -> Vm {
@@ -59,7 +62,7 @@ impl World {
     }
 
     fn wanted(&self) -> Wanted<'_> {
-        Wanted { id: "m1", spec: &self.spec, image: &self.image, egress: false, files: &[], memory: None }
+        Wanted { id: "m1", spec: &self.spec, image: &self.image, egress: false, files: &self.files, memory: None }
     }
 }
 
@@ -144,9 +147,13 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
     assert!(saved.memory_bytes > 1 << 20, "{saved:?}");
     assert_eq!(sh(&agent, None, "cat /tmp/file").await.0, "kept", "it goes on");
     sh(&agent, None, "echo later > /tmp/file").await;
+    let own = "cat /proc/sys/kernel/random/boot_id /etc/machine-id; busybox hostname";
+    let mut identities = vec![sh(&agent, None, own).await.0];
     let mut drawn = Vec::new();
     for id in ["m2", "m3"] {
-        let fork = driver.create(Wanted { id, memory: Some(&memory), ..world.wanted() }).await.unwrap();
+        let (files, spec) = ([PutFile::machine_id(id)], Spec { hostname: id.into(), ..world.spec.clone() });
+        let wanted = Wanted { id, spec: &spec, files: &files, memory: Some(&memory), ..world.wanted() };
+        let fork = driver.create(wanted).await.unwrap();
         let agent = agent_of(&*fork).await;
         assert_eq!(sh(&agent, None, "cat /tmp/file").await.0, "kept");
         let counts = "cat /tmp/count; sleep 1; cat /tmp/count";
@@ -157,7 +164,15 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
         let clock: i64 = sh(&agent, None, "date +%s").await.0.parse().unwrap();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
         assert!((clock - now).abs() < 30, "{clock} is not {now}");
+        identities.push(sh(&agent, None, own).await.0);
+        let (said, code) = sh(&agent, Some("root"), "echo x >/etc/machine-id").await;
+        assert_ne!(code, Some(0), "it can change who it is: {said}");
         fork.destroy().await.unwrap();
+    }
+    let words: Vec<Vec<&str>> = identities.iter().map(|all| all.split_whitespace().collect()).collect();
+    for part in 0..3 {
+        let different: std::collections::BTreeSet<&str> = words.iter().map(|words| words[part]).collect();
+        assert_eq!(different.len(), 3, "{identities:?}");
     }
     assert!(drawn[0].len() > 30 && drawn[0] != drawn[1], "{drawn:?}");
     sh(&agent, None, "echo kept > /tmp/file").await;

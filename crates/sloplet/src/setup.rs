@@ -42,8 +42,7 @@ pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> any
     Ok(Engine::new(places, walls))
 }
 
-/// An engine whose sandboxes outlive it, with a spawner for each processor (up to four). Virtual machines are not among its
-/// walls: commands in one that was found again after a restart get no answer yet.
+/// An engine whose sandboxes outlive it, with a spawner for each processor (up to four).
 pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     let places = places(data)?;
     let spawners = std::thread::available_parallelism().map_or(1, |number| number.get().min(4));
@@ -51,6 +50,7 @@ pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     let namespaces = Arc::new(namespaces);
     let mut walls = stronger(&namespaces, &places);
     walls.insert(0, Box::new(namespaces));
+    walls.push(Box::new(Vm::new(Path::new(PROGRAM), &places.run, &places.data).lasting()));
     Ok(Engine::new(places, walls))
 }
 

@@ -40,7 +40,16 @@ pub fn set_attributes(
         propagation: libc::MS_PRIVATE,
         userns_fd: idmap.map_or(0, |fd| fd.as_raw_fd() as u64),
     };
-    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    change(mount, if recursive { libc::AT_RECURSIVE } else { 0 }, &attr)
+}
+
+/// Takes attributes from the mount at `mount`.
+pub fn clear_attributes(mount: BorrowedFd<'_>, remove: Attributes) -> io::Result<()> {
+    change(mount, 0, &MountAttr { attr_set: 0, attr_clr: remove.0, propagation: 0, userns_fd: 0 })
+}
+
+fn change(mount: BorrowedFd<'_>, flags: libc::c_int, attr: &MountAttr) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | flags;
     // SAFETY: the path is a constant C string and `attr` lives across the call, which reads exactly its size.
     let result = unsafe {
         libc::syscall(
@@ -48,7 +57,7 @@ pub fn set_attributes(
             mount.as_raw_fd(),
             c"".as_ptr(),
             flags,
-            &raw const attr,
+            std::ptr::from_ref(attr),
             size_of::<MountAttr>(),
         )
     };

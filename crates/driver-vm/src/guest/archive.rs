@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 use tar::{Builder, EntryType, Header};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::talk::Saved;
@@ -22,7 +22,7 @@ const PLACE: &str = "/run/disk";
 const OPAQUE: &str = "user.overlay.opaque";
 
 /// Sends what is on the disk in pieces, and an empty one at the end, also if something fails on the way.
-pub async fn send(device: &Path, stream: &mut UnixStream) -> io::Result<Saved> {
+pub async fn send(device: &Path, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<Saved> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut ours = UnixStream::from_std(ours)?;

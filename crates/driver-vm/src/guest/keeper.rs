@@ -5,69 +5,80 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::system::RebootCommand;
 use rustix::time::{ClockId, Timespec, clock_settime};
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_engine::driver::When;
-use sloplet_engine::{Driver, Machine, PutFile, Wanted};
+use sloplet_engine::{Driver, Machine, MachineState, PutFile, Wanted};
 use sloplet_image::{HostBind, Image};
 use sloplet_policy::Span;
 use sloplet_spawner::launcher::Forked;
-use tokio::net::UnixStream;
-use tokio::sync::{Mutex, OnceCell, mpsc};
+use tokio::io::DuplexStream;
+use tokio::sync::{Mutex, OnceCell, mpsc, watch};
 
-use super::{mounts, ports};
+use super::outlets::{self, Pipe};
+use super::ports::{self, Visitor};
+use super::{identity, mounts};
+use crate::mux::{Mux, Opened, Side, Stream};
 use crate::talk::{self, Answer, Ask, Order, Resume, Used};
 
 /// This program; its file is gone, the link still names it.
 const PROGRAM: &str = "/proc/self/exe";
 
-type Streams = mpsc::UnboundedSender<std::sync::mpsc::Sender<std::os::unix::net::UnixStream>>;
-
 /// Answers until the machine is stopped.
 pub async fn run(forked: Forked) -> io::Result<()> {
-    let (control, mut questions) = mpsc::unbounded_channel::<Visitor>();
-    serve(talk::CONTROL, control)?;
-    let keeper =
-        Arc::new(Keeper { forked: Mutex::new(Some(forked)), machine: OnceCell::new(), driver: OnceCell::new() });
-    while let Some(visitor) = questions.recv().await {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        if visitor.send(theirs).is_ok() {
-            ours.set_nonblocking(true)?;
-            let stream = UnixStream::from_std(ours)?;
-            tokio::spawn(keeper.clone().converse(stream));
+    let (visitors, mut comers) = mpsc::unbounded_channel();
+    ports::serve(talk::PORT, visitors)?;
+    let (pipe, current) = watch::channel(None);
+    let (opened, mut streams) = mpsc::unbounded_channel();
+    let keeper = Arc::new(Keeper {
+        forked: Mutex::new(Some(forked)),
+        machine: OnceCell::new(),
+        driver: OnceCell::new(),
+        held: Mutex::new(false),
+        files: Mutex::default(),
+        pipe: current,
+    });
+    loop {
+        tokio::select! {
+            Some(Visitor { incoming, outgoing }) = comers.recv() => {
+                pipe.send_replace(Some(Mux::start(Side::Guest, incoming, outgoing, opened.clone())));
+            }
+            Some(Opened { purpose, stream }) = streams.recv() => match purpose.as_str() {
+                talk::CONTROL => {
+                    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+                    tokio::spawn(stream.carry(theirs));
+                    tokio::spawn(keeper.clone().converse(ours));
+                }
+                talk::AGENT => {
+                    tokio::spawn(keeper.clone().lead(stream));
+                }
+                _ => drop(stream),
+            },
+            else => return Ok(()),
         }
     }
-    Ok(())
 }
-
-/// Lets every visitor of a port ask for a stream.
-fn serve(name: &'static str, streams: Streams) -> io::Result<()> {
-    ports::serve(name, move || {
-        let (answer, given) = std::sync::mpsc::channel();
-        streams.send(answer).ok()?;
-        given.recv().ok()
-    })
-}
-
-type Visitor = std::sync::mpsc::Sender<std::os::unix::net::UnixStream>;
 
 struct Keeper {
     forked: Mutex<Option<Forked>>,
     driver: OnceCell<Namespaces>,
     machine: OnceCell<Box<dyn Machine>>,
+    /// Whether the host wants the sandbox to stand still.
+    held: Mutex<bool>,
+    /// Files that the host has put into the sandbox's root.
+    files: Mutex<Vec<talk::PutFile>>,
+    pipe: Pipe,
 }
 
 impl Keeper {
-    async fn converse(self: Arc<Self>, mut stream: UnixStream) -> io::Result<()> {
+    async fn converse(self: Arc<Self>, mut stream: DuplexStream) -> io::Result<()> {
         loop {
             let answer = match talk::receive(&mut stream).await? {
-                Ask::Begin(order) => self.clone().begin(*order).await.map(|()| Answer::Done),
+                Ask::Begin(order) => self.begin(*order).await.map(|()| Answer::Done),
                 Ask::Usage => self.usage().await,
-                Ask::Resume(resume) => resumed(&resume).map(|()| Answer::Done),
-                Ask::Sync => {
-                    rustix::fs::sync();
-                    Ok(Answer::Done)
-                }
+                Ask::Resume(resume) => self.resumed(resume).await.map(|()| Answer::Done),
+                Ask::Hold(still) => self.hold(still).await.map(|()| Answer::Done),
                 Ask::Save => self.save(&mut stream).await,
             };
             let failed =
@@ -80,40 +91,30 @@ impl Keeper {
         self.machine.get().map(|machine| &**machine).ok_or_else(|| io::Error::other("there is no sandbox"))
     }
 
-    /// Gives everybody at the agent's port a stream to the agent.
-    async fn introduce(self: Arc<Self>, mut visitors: mpsc::UnboundedReceiver<Visitor>) {
-        while let Some(visitor) = visitors.recv().await {
-            if let Err(error) = self.lead(visitor).await {
-                // The host sees a stream that ends, and comes again; the console is for whoever looks for the reason.
-                eprintln!("no stream to the agent: {error}");
-            }
-        }
+    /// Leads a stream to the agent. If that cannot be, whoever opened it sees it end.
+    async fn lead(self: Arc<Self>, stream: Stream) -> io::Result<()> {
+        let connected = self.machine()?.connect().await;
+        stream.carry(connected.map_err(|error| io::Error::other(error.to_string()))?).await
     }
 
-    async fn lead(&self, visitor: Visitor) -> io::Result<()> {
-        let connected = self.machine()?.connect().await;
-        let mut stream = connected.map_err(|error| io::Error::other(error.to_string()))?;
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let mut ours = UnixStream::from_std(ours)?;
-        visitor.send(theirs).map_err(io::Error::other)?;
-        tokio::spawn(async move {
-            let _ = tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut stream, 65_536, 65_536).await;
-        });
+    async fn hold(&self, still: bool) -> io::Result<()> {
+        let mut held = self.held.lock().await;
+        self.machine()?.pause(still).await.map_err(|error| io::Error::other(error.to_string()))?;
+        *held = still;
         Ok(())
     }
 
     /// Sends what was written, while nothing changes.
-    async fn save(&self, stream: &mut UnixStream) -> io::Result<Answer> {
-        let machine = self.machine()?;
+    async fn save(&self, stream: &mut DuplexStream) -> io::Result<Answer> {
+        let held = self.held.lock().await;
         let other = |error: sloplet_engine::DriverError| io::Error::other(error.to_string());
-        machine.pause(true).await.map_err(other)?;
+        self.machine()?.pause(true).await.map_err(other)?;
         let sent = super::archive::send(&mounts::device("disk")?, stream).await;
-        machine.pause(false).await.map_err(other)?;
+        self.machine()?.pause(*held).await.map_err(other)?;
         sent.map(Answer::Saved)
     }
 
-    async fn begin(self: Arc<Self>, order: Order) -> io::Result<()> {
+    async fn begin(&self, order: Order) -> io::Result<()> {
         if self.machine.initialized() {
             return Err(io::Error::other("there is a sandbox already"));
         }
@@ -138,6 +139,7 @@ impl Keeper {
         let bind = |path: &String| HostBind { source: path.into(), target: path.into() };
         let binds = order.system.iter().map(bind).collect();
         let image = Image::of_folders(&spec.image, layers, binds, order.config);
+        self.files.lock().await.clone_from(&order.files);
         let files = order.files.into_iter().map(translate).collect::<io::Result<Vec<_>>>()?;
         let run = Path::new("/run/sloplet");
         let mut driver = Namespaces::new(Path::new(PROGRAM), run, Path::new("/tmp"), 1).lasting();
@@ -148,11 +150,31 @@ impl Keeper {
         let wanted =
             Wanted { id: &order.id, spec: &spec, image: &image, egress: order.egress, files: &files, memory: None };
         let machine = driver.create_lasting(wanted).await.map_err(|error| io::Error::other(error.to_string()))?;
+        if let Some(outlets) = machine.take_outlets() {
+            outlets::pass_on(outlets, &self.pipe)?;
+        }
+        // A machine without its sandbox is of no use: the host sees it end.
+        let mut state = machine.state();
+        tokio::spawn(async move {
+            let _ = state.wait_for(|state| matches!(state, MachineState::Ended(_))).await;
+            rustix::fs::sync();
+            rustix::system::reboot(RebootCommand::Restart)
+        });
         let _ = self.machine.set(machine);
         let _ = self.driver.set(driver);
-        let (agent, visitors) = mpsc::unbounded_channel();
-        tokio::spawn(self.introduce(visitors));
-        serve(talk::AGENT, agent)
+        Ok(())
+    }
+
+    /// Makes this machine another than the one that it was saved from.
+    async fn resumed(&self, resume: Resume) -> io::Result<()> {
+        set_clock(resume.now);
+        stir(&resume.entropy)?;
+        let Some((hostname, new)) = resume.identity else { return Ok(()) };
+        let pid = self.machine()?.pid().ok_or_else(|| io::Error::other("the sandbox has no first process"))?;
+        let old = std::mem::replace(&mut *self.files.lock().await, new.clone());
+        tokio::task::spawn_blocking(move || identity::renew(pid, &hostname, &old, &new))
+            .await
+            .map_err(io::Error::other)?
     }
 
     async fn usage(&self) -> io::Result<Answer> {
@@ -170,7 +192,7 @@ impl Keeper {
     }
 }
 
-fn translate(file: talk::PutFile) -> io::Result<PutFile> {
+pub(super) fn translate(file: talk::PutFile) -> io::Result<PutFile> {
     let odd = || io::Error::other("a file in a form that is not understood");
     let when = |word: &str| match word {
         "always" => Ok(When::Always),
@@ -194,10 +216,9 @@ fn set_clock(now: Duration) {
     }
 }
 
-fn resumed(resume: &Resume) -> io::Result<()> {
-    set_clock(resume.now);
-    // Two machines that go on from the same moment must not draw the same numbers.
+/// Two machines that go on from the same moment must not draw the same numbers.
+fn stir(entropy: &[u8]) -> io::Result<()> {
     let mut pool = std::fs::OpenOptions::new().write(true).open("/dev/urandom")?;
-    std::io::Write::write_all(&mut pool, &resume.entropy)?;
+    std::io::Write::write_all(&mut pool, entropy)?;
     sloplet_sys::random::reseed(&pool)
 }

@@ -8,12 +8,12 @@ use super::common::Host;
 /// What a command is promised.
 pub fn test(wall: Wall) {
     let host = Host::shared();
-    let sloplet = host.root();
+    let sloplet = wall.sloplet(&host);
     let script = "import os,sys\n\
         print(os.getuid(), os.uname().nodename, os.getcwd(), os.environ['A'], sys.stdin.read(), end='')\n\
         sys.stderr.write('apart')\n\
         sys.exit(7)";
-    let options = ["--driver", wall.name, "--hostname", "box", "--workdir", "/tmp", "--env", "A=b c"];
+    let options = [&wall.words()[..], &["--hostname", "box", "--workdir", "/tmp", "--env", "A=b c"]].concat();
     let ended = sloplet.invoke_run(&options, &["python3", "-c", script]).input("given").finish();
     assert_eq!(
         (ended.code, ended.out().as_str(), ended.stderr.as_str()),
@@ -39,7 +39,12 @@ pub fn test(wall: Wall) {
     assert_eq!(ended.out(), "from outside\n30\n", "{ended}");
     let program = "open('/shown/b','w').write('from inside')\n\
         import os\ntry:\n os.chmod('/shown/b',0o4755)\nexcept OSError as e: print(e.errno)";
-    let ended = wall.python(&sloplet, &["--mount", &format!("{shown}:rw")], program).expect_code(0);
+    let ended = wall.python(&sloplet, &["--mount", &format!("{shown}:rw")], program);
+    if !wall.shared_folders {
+        ended.expect_code(125).expect_said("use a read-only mount");
+        return assert!(!folder.join("b").exists());
+    }
+    let ended = ended.expect_code(0);
     assert_eq!(fs::read(folder.join("b")).unwrap(), b"from inside");
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(folder.join("b")).unwrap());
     assert_eq!(mode & 0o6000, 0, "a set-ID bit reached the host: {ended}");
@@ -48,7 +53,7 @@ pub fn test(wall: Wall) {
 /// A terminal of its own.
 pub fn terminal(wall: Wall) {
     let host = Host::shared();
-    let sloplet = host.root();
+    let sloplet = wall.sloplet(&host);
     let binary = host.binary().to_str().unwrap().to_owned();
     let program =
         "import os,sys; print(os.isatty(0) and os.isatty(1), os.ttyname(0)); os.write(1, b'typed ' + os.read(0, 99))";
@@ -57,7 +62,7 @@ pub fn terminal(wall: Wall) {
     let steps =
         serde_json::json!([["expect", "True /dev/pts/"], ["type", "some words\r"], ["expect", "typed some words"]]);
     let start = ["python3", "-B", player.to_str().unwrap(), &steps.to_string(), &binary, "run"];
-    let words = ["-it", "--driver", wall.name, "--", "python3", "-c", program];
+    let words = [&["-it"], &wall.words()[..], &["--", "python3", "-c", program]].concat();
     let result = sloplet.other_program(&[&start[..], &words].concat()).finish().expect_code(0).json();
     assert_eq!((&result["problem"], &result["code"]), (&serde_json::Value::Null, &0.into()), "{result}");
 }

@@ -6,7 +6,7 @@ use super::common::Host;
 /// Each limit alone.
 pub fn test(wall: Wall) {
     let host = Host::shared();
-    let sloplet = host.root();
+    let sloplet = wall.sloplet(&host);
 
     let greedy = "import time\nall=[]\nfor i in range(64):\n  all.append(b'x'*(16<<20))\nprint('never')";
     let ended = wall.python(&sloplet, &["--memory", "256MiB", "--disk", "32MiB"], greedy);

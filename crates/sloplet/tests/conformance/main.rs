@@ -15,7 +15,11 @@ mod memory;
 mod network;
 mod verify;
 
-use common::{Ended, Sloplet};
+use common::{Ended, Host, Sloplet};
+
+/// Names the kernel that virtual machines boot, and where the test script puts one.
+const KERNEL: &str = "SLOPLET_VM_KERNEL";
+const USUAL_KERNEL: &str = "/var/cache/sloplet/tools/kernel";
 
 /// A wall, and what it is known to lack.
 #[derive(Debug, Clone, Copy)]
@@ -28,12 +32,30 @@ pub struct Wall {
     pub own_kernel: bool,
     /// Whether it can save memory.
     pub memory_snapshots: bool,
+    /// Whether it can write to folders of the host, volumes among them.
+    pub shared_folders: bool,
+    /// What its sandboxes are made of.
+    pub image: &'static str,
 }
 
 impl Wall {
+    /// A root user with the wall's image.
+    pub fn sloplet(&self, host: &Host) -> Sloplet {
+        let sloplet = host.root().with(KERNEL, &std::env::var(KERNEL).unwrap_or_else(|_| USUAL_KERNEL.into()));
+        if self.image != "host" {
+            common::built::copy_to(&sloplet, self.image);
+        }
+        sloplet
+    }
+
+    /// The words that ask for it.
+    pub fn words(&self) -> [&'static str; 4] {
+        ["--driver", self.name, "--image", self.image]
+    }
+
     /// `sloplet run --driver <name> <options> -- <command>`.
     pub fn run(&self, sloplet: &Sloplet, options: &[&str], command: &[&str]) -> Ended {
-        sloplet.run(&[&["--driver", self.name], options].concat(), command)
+        sloplet.run(&[&self.words(), options].concat(), command)
     }
 
     /// The same with a program for Python: its own `ls` works behind every kernel.
@@ -94,6 +116,28 @@ macro_rules! walls {
 }
 
 walls! {
-    namespaces: Wall { name: "namespaces", isolation: "container", own_kernel: false, memory_snapshots: false };
-    gvisor: Wall { name: "gvisor", isolation: "gvisor", own_kernel: true, memory_snapshots: true };
+    namespaces: Wall {
+        name: "namespaces",
+        isolation: "container",
+        own_kernel: false,
+        memory_snapshots: false,
+        shared_folders: true,
+        image: "host",
+    };
+    gvisor: Wall {
+        name: "gvisor",
+        isolation: "gvisor",
+        own_kernel: true,
+        memory_snapshots: true,
+        shared_folders: true,
+        image: "host",
+    };
+    vm: Wall {
+        name: "vm",
+        isolation: "vm",
+        own_kernel: true,
+        memory_snapshots: true,
+        shared_folders: false,
+        image: "base",
+    };
 }

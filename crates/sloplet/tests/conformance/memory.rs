@@ -6,10 +6,10 @@ use super::common::{Host, Server};
 /// Processes go on from where they were saved, each copy for itself.
 pub fn test(wall: Wall) {
     let host = Host::shared();
-    let sloplet = host.root();
+    let sloplet = wall.sloplet(&host);
     let server = Server::start(&sloplet);
     let ok = |words: &[&str]| server.command(words).expect_code(0).out();
-    ok(&["create", "--driver", wall.name, "--name", "one"]);
+    ok(&[&["create", "--name", "one"], &wall.words()[..]].concat());
     if !wall.memory_snapshots {
         server
             .command(&["snapshot", "--memory", "one", "warm"])

@@ -24,7 +24,7 @@ fn greeter() -> u16 {
 /// What is allowed is reached, all else is not; within the sandbox everything is.
 pub fn test(wall: Wall) {
     let host = Host::shared();
-    let sloplet = host.root();
+    let sloplet = wall.sloplet(&host);
     let (open, shut) = (greeter(), greeter());
     let program = format!(
         "import socket,threading,urllib.request\n\

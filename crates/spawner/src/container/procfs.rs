@@ -117,7 +117,7 @@ fn give_boot_id(proc: &OwnedFd) -> Result<(), Problem> {
 }
 
 /// A random UUID (version 4) and a newline, as the kernel writes it.
-fn uuid(random: [u8; 16]) -> String {
+pub fn uuid(random: [u8; 16]) -> String {
     let bits = u128::from_be_bytes(random) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     format!("{}-{}-{}-{}-{}\n", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])

@@ -120,6 +120,9 @@ impl Server {
         let _ = setsid();
         // Devices and folders get exactly the modes they are made with.
         umask(Mode::empty());
+        // Kept for the agents, which ask for it when they list processes: kernels before 6.4 tell it only in a file that
+        // is closed to them.
+        let _ = rustix::param::page_size();
         if setup.lasting {
             let null = File::options().read(true).write(true).open("/dev/null").during("open /dev/null")?;
             thread.replace_standard_fds(null.as_fd()).during("detach the standard descriptors")?;
