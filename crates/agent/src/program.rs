@@ -1,7 +1,7 @@
 //! The agent as a program, for walls that start a file: a kernel in user space, a virtual machine, a container engine.
 //!
 //! ```text
-//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter]
+//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter] [--confine]
 //! __agent relay PATH
 //! ```
 //! - `--fd` is a connected stream socket, inherited; `--device` a character device such as a virtio port, used again for
@@ -9,6 +9,7 @@
 //! - `--user` says whom commands are by default, where the agent is root and can become anybody; `--fixed` is for an agent
 //!   that is, and stays, one user.
 //! - `--filter` keeps commands from setting set-ID bits, where they can write to folders of the host.
+//! - `--confine` gives up, for the agent and all that it starts, what walls that share the host's kernel forbid.
 //! - `relay` joins its standard input and output to an agent that listens, for hosts that have no other way to reach it.
 
 use std::fs::File;
@@ -28,17 +29,26 @@ use crate::{Config, Identity, door, serve};
 /// The hidden subcommand of a binary that is also an agent.
 pub const SUBCOMMAND: &str = "__agent";
 
-/// Runs the program; `filter` makes the filter for commands. The process must have one thread.
-pub fn main(words: &[String], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Result<()> {
+/// Runs the program; `filter` makes the filter for commands, and `confine` gives up what is asked to be given up, told whether
+/// commands are filtered further. The process must have one thread.
+pub fn main(
+    words: &[String],
+    filter: impl FnOnce() -> Vec<SockFilter>,
+    confine: impl FnOnce(bool) -> io::Result<()>,
+) -> io::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["relay", path] => relay(&UnixStream::connect(path)?),
-        ["serve", options @ ..] => serve(config(options, filter)?),
+        ["serve", options @ ..] => serve(config(options, filter, confine)?),
         _ => Err(io::Error::other("what to do is missing: serve or relay")),
     }
 }
 
-fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Result<Config> {
+fn config(
+    options: &[&str],
+    filter: impl FnOnce() -> Vec<SockFilter>,
+    confine: impl FnOnce(bool) -> io::Result<()>,
+) -> io::Result<Config> {
     let thread = SingleThreaded::prove()?;
     let mut config = Config {
         stream: None,
@@ -50,10 +60,14 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
         oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),
         command_filter: None,
     };
-    let (mut filter, mut options) = (Some(filter), options.iter());
+    let (mut filter, mut confined, mut options) = (Some(filter), false, options.iter());
     while let Some(option) = options.next() {
         if *option == "--filter" {
             config.command_filter = filter.take().map(|make| make());
+            continue;
+        }
+        if *option == "--confine" {
+            confined = true;
             continue;
         }
         let value = options.next().ok_or_else(|| io::Error::other(format!("{option} needs a value")))?;
@@ -79,6 +93,10 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
     }
     if config.stream.is_none() && config.device.is_none() && config.listener.is_none() {
         return Err(io::Error::other("a stream is missing: --listen, --device or --fd"));
+    }
+    // While there is somebody to be told of a failure.
+    if confined {
+        confine(config.command_filter.is_some())?;
     }
     // Nobody inside may look into the agent, where that is up to it.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);

@@ -36,6 +36,7 @@ pub fn plan(
     let limits = &spec.limits;
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
     let default_user = default_user(spec, image);
+    let has_kernel = runtime.as_ref().is_some_and(|runtime| !runtime.shares_kernel);
     let container = Container {
         hostname: spec.hostname.clone(),
         layers: image.layers.iter().map(|path| bytes(path)).collect(),
@@ -47,8 +48,8 @@ pub fn plan(
                 from: bytes(&bind.from),
                 to: bytes(&bind.to),
                 writable: bind.writable,
-                // A runtime makes files as root inside, before it gives them to whom they are for: that one needs an id.
-                ids: (bind.volume || (runtime.is_some() && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
+                // A kernel of its own makes files as root inside, before it gives them to whom they are for: that one needs an id.
+                ids: (bind.volume || (has_kernel && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
             })
             .collect(),
         disk: limits.disk.0,

@@ -14,9 +14,6 @@ use crate::flavour::Flavour;
 use crate::probe::{self, Found};
 use crate::{bundle, report};
 
-/// Processes and threads that a runtime needs for itself.
-const OWN_PIDS: u32 = 256;
-
 /// Makes sandboxes with a runtime inside.
 pub struct Oci {
     flavour: Flavour,
@@ -59,8 +56,10 @@ impl Oci {
             flags: self.flavour.flags(&found.platform, wanted.egress),
             config: config.into_bytes().into(),
             restore: wanted.memory.is_some(),
+            shares_kernel: !self.flavour.has_kernel(),
+            libraries: found.libraries.iter().map(|path| path.as_os_str().as_bytes().to_vec().into()).collect(),
         };
-        let pids = wanted.spec.limits.pids.saturating_mul(4).saturating_add(OWN_PIDS);
+        let pids = self.flavour.pids(wanted.spec.limits.pids);
         self.walls.bring_up(wanted, lasting, Some(Inside { runtime, pids })).await
     }
 }
@@ -72,6 +71,10 @@ impl Driver for Oci {
 
     fn isolation(&self) -> Isolation {
         self.flavour.isolation()
+    }
+
+    fn only_by_name(&self) -> bool {
+        self.flavour != Flavour::Runsc
     }
 
     fn report(&self) -> DriverReport {
@@ -95,7 +98,10 @@ impl Driver for Oci {
     }
 
     fn required(&self) -> Vec<Feature> {
-        Limits::features().into_iter().chain([Feature::NoNetwork, Feature::SyscallFilter]).collect()
+        match self.flavour.has_kernel() {
+            true => Limits::features().into_iter().chain([Feature::NoNetwork, Feature::SyscallFilter]).collect(),
+            false => self.walls.required(),
+        }
     }
 
     fn prepare(&self, _spec: &Spec) {

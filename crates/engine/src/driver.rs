@@ -30,6 +30,11 @@ pub trait Driver: Send + Sync {
     /// The level of isolation it provides.
     fn isolation(&self) -> Isolation;
 
+    /// Whether it must be asked for by its name: another wall stands for its level.
+    fn only_by_name(&self) -> bool {
+        false
+    }
+
     /// What it enforces on this host, and what not. Asked before every start, so it should be cheap.
     fn report(&self) -> DriverReport;
 
@@ -101,6 +106,10 @@ impl<T: Driver + ?Sized> Driver for Arc<T> {
 
     fn isolation(&self) -> Isolation {
         (**self).isolation()
+    }
+
+    fn only_by_name(&self) -> bool {
+        (**self).only_by_name()
     }
 
     fn report(&self) -> DriverReport {

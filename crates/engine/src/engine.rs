@@ -86,10 +86,10 @@ pub enum EngineError {
         asked: String,
     },
     /// The wall does not work here.
-    #[error("isolation '{isolation}' does not work on this host: {reason} (see 'sloplet doctor')")]
+    #[error("{asked} does not work on this host: {reason} (see 'sloplet doctor')")]
     Unavailable {
-        /// What was asked.
-        isolation: Isolation,
+        /// What was asked for: a wall by its name, or a level.
+        asked: String,
         /// Why not.
         reason: String,
     },
@@ -478,7 +478,7 @@ impl Engine {
     fn driver(&self, spec: &Spec) -> Result<&dyn Driver, EngineError> {
         let found = match &spec.driver {
             Some(name) => self.drivers.iter().find(|driver| driver.name() == name),
-            None => self.drivers.iter().find(|driver| driver.isolation() == spec.isolation),
+            None => self.usual_drivers().find(|driver| driver.isolation() == spec.isolation),
         };
         found.map(AsRef::as_ref).ok_or_else(|| match &spec.driver {
             Some(name) => {
@@ -486,11 +486,16 @@ impl Engine {
                 EngineError::UnknownDriver(name.escape_debug().take(100).collect(), names.join(" or "))
             }
             None => {
-                let mut names: Vec<&str> = self.drivers.iter().map(|driver| driver.isolation().name()).collect();
+                let mut names: Vec<&str> = self.usual_drivers().map(|driver| driver.isolation().name()).collect();
                 names.dedup();
                 EngineError::NoDriver(spec.isolation, names.join(" or "))
             }
         })
+    }
+
+    /// The walls that a level alone can stand for.
+    fn usual_drivers(&self) -> impl Iterator<Item = &Box<dyn Driver>> {
+        self.drivers.iter().filter(|driver| !driver.only_by_name())
     }
 
     /// The wall that volumes are made for.
@@ -577,7 +582,11 @@ fn wanted<'a>(
 /// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.
 fn check_features(spec: &Spec, report: &DriverReport, required: &[Feature]) -> Result<Vec<Capability>, EngineError> {
     if let Some(reason) = &report.unavailable {
-        return Err(EngineError::Unavailable { isolation: spec.isolation, reason: reason.clone() });
+        let asked = match &spec.driver {
+            Some(name) => format!("driver '{name}'"),
+            None => format!("isolation '{}'", spec.isolation),
+        };
+        return Err(EngineError::Unavailable { asked, reason: reason.clone() });
     }
     let missing: Vec<Capability> = report.lacking(required).into_iter().cloned().collect();
     if missing.is_empty() || spec.best_effort {

@@ -176,6 +176,21 @@ pub struct Runtime {
     /// It goes on from a memory that was saved: its folder is passed last.
     #[n(4)]
     pub restore: bool,
+    /// It has no kernel of its own: it starts the agent, which confines itself, and goes.
+    #[n(5)]
+    #[cbor(default)]
+    pub shares_kernel: bool,
+    /// Libraries that it is linked with, on the host; the same paths lead to them in its house.
+    #[n(6)]
+    #[cbor(default)]
+    pub libraries: Vec<ByteVec>,
+}
+
+impl Runtime {
+    /// All files of the host that its house has, in order: its program, the agent's, its libraries.
+    pub fn programs(&self) -> impl Iterator<Item = &ByteVec> {
+        [&self.program, &self.agent].into_iter().chain(&self.libraries)
+    }
 }
 
 /// A host folder shown inside.

@@ -18,7 +18,7 @@ use super::procfs;
 use super::root::{attach, make_place};
 use crate::idmap;
 use crate::lease::Lease;
-use crate::plan::{Container, Mount, Plan, Wall};
+use crate::plan::{Container, Mount, Plan, Runtime, Wall};
 use crate::protocol::{During, Privilege, Problem};
 
 /// What the child needs and cannot open itself: its user ids reach none of the host's folders.
@@ -36,7 +36,7 @@ pub struct Materials {
     pub system: Vec<OwnedFd>,
     /// Host folders of the user.
     pub mounts: Vec<OwnedFd>,
-    /// The programs of a runtime and of the agent behind it.
+    /// The programs of a runtime and of the agent behind it, and its libraries.
     pub runtime: Vec<OwnedFd>,
 }
 
@@ -72,7 +72,7 @@ impl Materials {
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = if whole.lacks("devices") { Path::new("/dev") } else { templates.devices };
         let devices = devices::open_copy(devices, privilege)?;
-        let programs = plan.runtime.iter().flat_map(|runtime| [&runtime.program, &runtime.agent]);
+        let programs = plan.runtime.iter().flat_map(Runtime::programs);
         let runtime = programs.map(|path| open_system(host_path(path), whole)).collect::<Result<_, _>>()?;
         Ok(Self { devices, masks: procfs::open_copy(templates.masks)?, disk, layers, system, mounts, runtime })
     }
@@ -98,7 +98,7 @@ impl Materials {
         let mut take = |count: usize| (0..count).map(|_| next()).collect::<Result<Vec<_>, _>>();
         let (layers, system) = (take(plan.layers.len())?, take(plan.system.len())?);
         let mounts = take(plan.mounts.len())?;
-        let runtime = take(if plan.runtime.is_some() { 2 } else { 0 })?;
+        let runtime = take(plan.runtime.iter().flat_map(Runtime::programs).count())?;
         Ok(Self { devices, masks, disk, layers, system, mounts, runtime })
     }
 }
