@@ -1,6 +1,7 @@
 //! The driver.
 
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +13,7 @@ use sloplet_spawner::plan::Runtime;
 
 use crate::flavour::Flavour;
 use crate::probe::{self, Found};
-use crate::{bundle, report};
+use crate::{bundle, closed, report};
 
 /// Makes sandboxes with a runtime inside.
 pub struct Oci {
@@ -37,11 +38,18 @@ impl Oci {
     }
 
     /// The agent's program by its name: what a link in `/proc` leads to is on a mount of this process only. One that was
-    /// replaced has an heir of the same name.
-    fn agent(&self) -> Vec<u8> {
+    /// replaced has an heir of the same name. Where the kernel is the host's, it is a copy that nobody inside can read.
+    fn agent(&self) -> Result<PathBuf, DriverError> {
         let path = std::fs::read_link(&self.agent).unwrap_or_else(|_| self.agent.clone());
         let path = path.as_os_str().as_bytes();
-        path.strip_suffix(b" (deleted)").unwrap_or(path).to_vec()
+        let path = PathBuf::from(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)));
+        match self.flavour.has_kernel() {
+            true => Ok(path),
+            false => closed::copy(&path, &self.data_dir).map_err(|error| DriverError::Failed {
+                step: format!("keep a copy of {} that sandboxes cannot read", path.display()),
+                detail: error.to_string(),
+            }),
+        }
     }
 
     async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
@@ -52,7 +60,7 @@ impl Oci {
         let config = bundle::config(self.flavour, &wanted, lasting).to_string();
         let runtime = Runtime {
             program: found.program.as_os_str().as_bytes().to_vec().into(),
-            agent: self.agent().into(),
+            agent: self.agent()?.into_os_string().into_vec().into(),
             flags: self.flavour.flags(&found.platform, wanted.egress),
             config: config.into_bytes().into(),
             restore: wanted.memory.is_some(),

@@ -5,7 +5,7 @@
 //! made here is the bundle and the report.
 //!
 //! - [`driver`]: [`Oci`], the driver. [`bundle`]: from a spec to `config.json`. [`flavour`]: what differs between runtimes.
-//! - [`probe`]: what works on this host, remembered. [`report`]: what holds.
+//! - [`closed`]: a program that sandboxes can execute and not read. [`probe`]: what works on this host, remembered. [`report`]: what holds.
 //!
 //! crun and runc share the host's kernel, as the walls around them do: what they add is a second set of namespaces inside, made
 //! by a program that others maintain and audit. They start the agent with the right to confine itself and go; it then takes
@@ -19,6 +19,7 @@
 //! - Memory cannot be saved while a sandbox has a way out: connections of the host's kernel cannot be saved.
 
 pub mod bundle;
+pub mod closed;
 pub mod driver;
 pub mod flavour;
 pub mod probe;

@@ -28,10 +28,7 @@ pub fn report(flavour: Flavour, walls: DriverReport, found: Result<&Found, &Stri
 /// What differs from the walls around it where the kernel is the host's.
 fn sharing(found: &Found) -> Vec<Capability> {
     let root = format!("overlay, in namespaces of {}'s inside the sandbox's own", found.version);
-    vec![
-        Capability::enforced(Feature::OwnRoot, root),
-        Capability::enforced(Feature::Pids, "for each user inside; by its cgroup, with room for the runtime, for all"),
-    ]
+    vec![Capability::enforced(Feature::OwnRoot, root)]
 }
 
 fn gvisor(found: &Found) -> Vec<Capability> {
