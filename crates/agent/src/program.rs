@@ -1,7 +1,7 @@
 //! The agent as a program, for walls that start a file: a kernel in user space, a virtual machine, a container engine.
 //!
 //! ```text
-//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter] [--confine]
+//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter] [--confine] [--closed PATH] [--score N]
 //! __agent relay PATH
 //! ```
 //! - `--fd` is a connected stream socket, inherited; `--device` a character device such as a virtio port, used again for
@@ -10,13 +10,17 @@
 //!   that is, and stays, one user.
 //! - `--filter` keeps commands from setting set-ID bits, where they can write to folders of the host.
 //! - `--confine` gives up, for the agent and all that it starts, what walls that share the host's kernel forbid.
+//! - `--closed` names a copy of this program that nobody inside can read: the agent goes on as that one, with its score for the
+//!   out-of-memory killer (`--score`) open already, for the copy could not open it.
 //! - `relay` joins its standard input and output to an agent that listens, for hosts that have no other way to reach it.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -39,6 +43,7 @@ pub fn main(
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["relay", path] => relay(&UnixStream::connect(path)?),
+        ["serve", before @ .., "--closed", closed] => Err(go_on_as(closed, before)),
         ["serve", options @ ..] => serve(config(options, filter, confine)?),
         _ => Err(io::Error::other("what to do is missing: serve or relay")),
     }
@@ -57,7 +62,7 @@ fn config(
         door: None,
         identity: Identity::Switch { default_user: "root".into() },
         root: PathBuf::from("/"),
-        oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),
+        oom_score: own_score().ok(),
         command_filter: None,
     };
     let (mut filter, mut confined, mut options) = (Some(filter), false, options.iter());
@@ -88,6 +93,10 @@ fn config(
                 config.identity = Identity::Fixed { uid, gid, name: name.to_owned(), home: home.into() };
             }
             "--root" => config.root = value.into(),
+            "--score" => {
+                let number = value.parse().map_err(|_| io::Error::other(format!("--score {value}: not a number")))?;
+                config.oom_score = Some(thread.inherited(number)?.into());
+            }
             _ => return Err(io::Error::other(format!("{option} is not known"))),
         }
     }
@@ -104,6 +113,25 @@ fn config(
     let null = File::options().read(true).write(true).open("/dev/null")?;
     thread.replace_standard_fds(null.as_fd())?;
     Ok(config)
+}
+
+/// The score of this process, to be read and written. It stays that of the process when it executes another program.
+fn own_score() -> io::Result<File> {
+    File::options().read(true).write(true).open("/proc/self/oom_score_adj")
+}
+
+/// Executes another copy of this program; returns only if that fails.
+fn go_on_as(closed: &str, options: &[&str]) -> io::Error {
+    let mut command = Command::new(closed);
+    command.args([SUBCOMMAND, "serve"]).args(options);
+    let score = own_score().and_then(|score| {
+        rustix::io::fcntl_setfd(&score, rustix::io::FdFlags::empty())?;
+        Ok(score)
+    });
+    if let Ok(score) = &score {
+        command.args(["--score", &score.as_raw_fd().to_string()]);
+    }
+    command.exec()
 }
 
 /// Copies in both directions until both have ended.

@@ -42,7 +42,7 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
     let mut capabilities = CAPABILITIES.to_vec();
     if !flavour.has_kernel() {
         // For the agent to confine itself, before it serves anybody.
-        agent.push("--confine".to_owned());
+        agent.extend(["--confine".to_owned(), "--closed".to_owned(), format!("{KIT}/closed")]);
         capabilities.push("CAP_SYS_ADMIN");
     }
     let limit = |kind: &str, value: u64| json!({"type": kind, "hard": value, "soft": value});

@@ -38,18 +38,21 @@ impl Oci {
     }
 
     /// The agent's program by its name: what a link in `/proc` leads to is on a mount of this process only. One that was
-    /// replaced has an heir of the same name. Where the kernel is the host's, it is a copy that nobody inside can read.
-    fn agent(&self) -> Result<PathBuf, DriverError> {
+    /// replaced has an heir of the same name.
+    fn agent(&self) -> PathBuf {
         let path = std::fs::read_link(&self.agent).unwrap_or_else(|_| self.agent.clone());
         let path = path.as_os_str().as_bytes();
-        let path = PathBuf::from(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)));
-        match self.flavour.has_kernel() {
-            true => Ok(path),
-            false => closed::copy(&path, &self.data_dir).map_err(|error| DriverError::Failed {
-                step: format!("keep a copy of {} that sandboxes cannot read", path.display()),
-                detail: error.to_string(),
-            }),
-        }
+        PathBuf::from(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)))
+    }
+
+    /// Where the kernel is the host's, a copy that nobody inside can read.
+    fn closed(&self, agent: &Path) -> Result<Option<PathBuf>, DriverError> {
+        let failed = |error: std::io::Error| DriverError::Failed {
+            step: format!("keep a copy of {} that sandboxes cannot read", agent.display()),
+            detail: error.to_string(),
+        };
+        let wanted = !self.flavour.has_kernel();
+        wanted.then(|| closed::copy(agent, &self.data_dir)).transpose().map_err(failed)
     }
 
     async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
@@ -58,9 +61,11 @@ impl Oci {
             detail: reason.clone(),
         })?;
         let config = bundle::config(self.flavour, &wanted, lasting).to_string();
+        let agent = self.agent();
         let runtime = Runtime {
             program: found.program.as_os_str().as_bytes().to_vec().into(),
-            agent: self.agent()?.into_os_string().into_vec().into(),
+            closed: self.closed(&agent)?.map(|path| path.into_os_string().into_vec().into()),
+            agent: agent.into_os_string().into_vec().into(),
             flags: self.flavour.flags(&found.platform, wanted.egress),
             config: config.into_bytes().into(),
             restore: wanted.memory.is_some(),

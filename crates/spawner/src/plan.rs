@@ -184,12 +184,15 @@ pub struct Runtime {
     #[n(6)]
     #[cbor(default)]
     pub libraries: Vec<ByteVec>,
+    /// A copy of the agent's program that nobody inside can read, which it goes on as.
+    #[n(7)]
+    pub closed: Option<ByteVec>,
 }
 
 impl Runtime {
-    /// All files of the host that its house has, in order: its program, the agent's, its libraries.
+    /// All files of the host that its house has, in order: its program, the agent's, the copy of that, its libraries.
     pub fn programs(&self) -> impl Iterator<Item = &ByteVec> {
-        [&self.program, &self.agent].into_iter().chain(&self.libraries)
+        [&self.program, &self.agent].into_iter().chain(&self.closed).chain(&self.libraries)
     }
 }
 

@@ -104,7 +104,8 @@ pub fn enclose(
         procfs::write_boot_id(kit.during(step)?.as_fd())?;
     }
     let mut programs = materials.runtime.into_iter();
-    for name in ["runtime", "kit/agent"] {
+    let closed = runtime.closed.as_ref().map(|_| "kit/closed");
+    for name in ["runtime", "kit/agent"].into_iter().chain(closed) {
         let program = programs.next().ok_or_else(|| Problem::plain(step, "a program is missing"))?;
         write(&house, name, b"")?;
         put(&house, name, program)?;
