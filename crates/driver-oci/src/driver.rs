@@ -105,6 +105,15 @@ impl Driver for Oci {
         }
     }
 
+    fn shows_devices(&self) -> Result<(), &'static str> {
+        Err(match self.flavour.has_kernel() {
+            true => "its kernel does not know the host's devices",
+            false => {
+                "its runtime is shown none of the host's devices; the driver 'namespaces' is as strong, and shows them"
+            }
+        })
+    }
+
     /// With a way out, gVisor uses the host's sockets, and cannot save its memory.
     fn spares_outlets(&self) -> bool {
         !self.flavour.has_kernel()

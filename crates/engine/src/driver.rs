@@ -43,6 +43,11 @@ pub trait Driver: Send + Sync {
         Capability::missing(Feature::Egress, "not with this driver", None)
     }
 
+    /// Whether its machines can be shown devices of the host, as [`Spec::devices`] says; why not, if not.
+    fn shows_devices(&self) -> Result<(), &'static str> {
+        Err("not with this driver")
+    }
+
     /// Whether a machine that may reach nothing has a way out nevertheless, for when that changes. A wall to which this would
     /// be dear says no.
     fn spares_outlets(&self) -> bool {
@@ -118,6 +123,10 @@ impl<T: Driver + ?Sized> Driver for Arc<T> {
 
     fn egress(&self) -> Capability {
         (**self).egress()
+    }
+
+    fn shows_devices(&self) -> Result<(), &'static str> {
+        (**self).shows_devices()
     }
 
     fn spares_outlets(&self) -> bool {

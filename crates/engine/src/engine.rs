@@ -16,6 +16,7 @@ use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius, Spec};
 use tracing::Instrument as _;
 
+use crate::cdi::{Cdi, CdiError};
 use crate::data::{self, DataError, Masked};
 use crate::driver::{
     Adopted, Adoption, CheckpointReport, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted,
@@ -92,6 +93,17 @@ pub enum EngineError {
         asked: String,
         /// Why not.
         reason: String,
+    },
+    /// A device that cannot be shown.
+    #[error(transparent)]
+    Device(#[from] CdiError),
+    /// A wall that shows no devices.
+    #[error("the driver '{driver}' cannot show a sandbox devices of the host (--gpu): {reason}")]
+    NoDevices {
+        /// Its name.
+        driver: &'static str,
+        /// Why not.
+        reason: &'static str,
     },
     /// A limit would not hold.
     #[error("{}", unenforceable(.0))]
@@ -182,7 +194,7 @@ impl Engine {
     pub fn reports(&self) -> Vec<DriverReport> {
         let reports = self.drivers.iter().map(|driver| {
             let mut report = driver.report();
-            report.capabilities.push(driver.egress());
+            report.capabilities.extend([driver.egress(), devices_of(driver.as_ref())]);
             report
         });
         reports.collect()
@@ -301,11 +313,13 @@ impl Engine {
     pub async fn take_over(
         &self,
         adopted: Adopted,
-        spec: Spec,
+        mut spec: Spec,
         image: Image,
         patron: &Patron,
     ) -> Result<Sandbox, EngineError> {
         let driver = self.driver(&spec)?;
+        // What it was shown may be gone from the host since; it still has it.
+        let _ = self.find_devices(&mut spec, driver);
         let unenforced = driver.report().lacking(&driver.required()).into_iter().cloned().collect();
         let lease = self.leases.take(&image)?;
         let Adopted { id, machine, age, .. } = adopted;
@@ -418,7 +432,20 @@ impl Engine {
             required.push(Feature::Egress);
         }
         let unenforced = check_features(spec, &report, &required)?;
+        self.find_devices(spec, driver)?;
         Ok((driver, unenforced))
+    }
+
+    /// Finds the devices that a description names, and gives their variables to its commands.
+    fn find_devices(&self, spec: &mut Spec, driver: &dyn Driver) -> Result<(), EngineError> {
+        if spec.gpu.is_empty() {
+            return Ok(());
+        }
+        driver.shows_devices().map_err(|reason| EngineError::NoDevices { driver: driver.name(), reason })?;
+        spec.devices = Cdi::of_host()?.resolve(&spec.gpu)?;
+        // Before the user's own, which count.
+        spec.env.splice(0..0, spec.devices.env.clone());
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments, reason = "called from two places")]
@@ -517,7 +544,7 @@ impl Engine {
     pub fn report(&self, spec: &Spec) -> Result<DriverReport, EngineError> {
         let driver = self.driver(spec)?;
         let mut report = driver.report();
-        report.capabilities.push(driver.egress());
+        report.capabilities.extend([driver.egress(), devices_of(driver)]);
         Ok(report)
     }
 
@@ -577,6 +604,22 @@ fn wanted<'a>(
     memory: Option<&'a Path>,
 ) -> Wanted<'a> {
     Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory }
+}
+
+/// Which devices a wall can show.
+fn devices_of(driver: &dyn Driver) -> Capability {
+    let missing = |reason: String, remedy| Capability::missing(Feature::Devices, reason, remedy);
+    if let Err(reason) = driver.shows_devices() {
+        return missing(reason.to_owned(), None);
+    }
+    match Cdi::of_host().map(|cdi| cdi.names()) {
+        Ok(names) if names.is_empty() => missing(
+            "this host has no CDI specification".to_owned(),
+            Some("for a GPU of NVIDIA: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
+        ),
+        Ok(names) => Capability::enforced(Feature::Devices, format!("for those that ask: {}", names.join(", "))),
+        Err(error) => missing(error.to_string(), None),
+    }
 }
 
 /// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.

@@ -156,6 +156,24 @@ pub struct Container {
     /// A runtime that runs inside the walls and has the agent behind it.
     #[n(10)]
     pub runtime: Option<Runtime>,
+    /// Devices of the host for this sandbox alone, and what goes with them.
+    #[n(11)]
+    #[cbor(default)]
+    pub devices: Vec<Device>,
+}
+
+/// A device of the host, or a file or folder that goes with one, read-only.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Device {
+    /// On the host.
+    #[n(0)]
+    pub from: ByteVec,
+    /// Inside, absolute, without `..`; a device's below `/dev`.
+    #[n(1)]
+    pub to: ByteVec,
+    /// A character device.
+    #[n(2)]
+    pub node: bool,
 }
 
 /// A program that speaks OCI's command line.

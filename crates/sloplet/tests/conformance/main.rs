@@ -9,6 +9,7 @@
 mod common;
 
 mod commands;
+mod devices;
 mod life;
 mod limits;
 mod memory;

@@ -49,6 +49,7 @@ pub fn enclose(
     devices::attach(&root, materials.devices, plan.shm, switch_users)?;
     procfs::attach(&root, materials.masks, whole)?;
     binds::attach_all(&root, plan, materials.system, materials.mounts)?;
+    binds::attach_shown(&root, plan, materials.shown)?;
     files::put(&root, &whole.files)?;
     if bare {
         root::cover(&root)?;
