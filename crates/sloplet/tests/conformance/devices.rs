@@ -79,7 +79,7 @@ fn a_device_is_shown_to_whom_asks_and_to_nobody_else() {
     let look = |server: &Server, name: &str| server.command(&["exec", name, "--", "python3", "-c", LOOK]).out();
     assert_eq!(look(&server, "one"), SEEN);
     assert!(look(&server, "two").starts_with("none "));
-    assert_eq!(server.ask("GET", "/sandboxes/one", None).json()["gpu"], json!(["all"]));
+    assert_eq!(server.json(&["info", "one"])["gpu"], json!(["all"]));
     let key = server.new_key(&["plain", "--scope", "use"]);
     assert_eq!(server.ask_as(&key, "POST", "/sandboxes", Some(json!({"gpu": ["all"]}))).status, 403);
     server.kill();
