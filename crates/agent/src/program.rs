@@ -1,7 +1,7 @@
 //! The agent as a program, for walls that start a file: a kernel in user space, a virtual machine, a container engine.
 //!
 //! ```text
-//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter]
+//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter] [--confine] [--closed PATH] [--score N]
 //! __agent relay PATH
 //! ```
 //! - `--fd` is a connected stream socket, inherited; `--device` a character device such as a virtio port, used again for
@@ -9,13 +9,18 @@
 //! - `--user` says whom commands are by default, where the agent is root and can become anybody; `--fixed` is for an agent
 //!   that is, and stays, one user.
 //! - `--filter` keeps commands from setting set-ID bits, where they can write to folders of the host.
+//! - `--confine` gives up, for the agent and all that it starts, what walls that share the host's kernel forbid.
+//! - `--closed` names a copy of this program that nobody inside can read: the agent goes on as that one, with its score for the
+//!   out-of-memory killer (`--score`) open already, for the copy could not open it.
 //! - `relay` joins its standard input and output to an agent that listens, for hosts that have no other way to reach it.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -28,17 +33,27 @@ use crate::{Config, Identity, door, serve};
 /// The hidden subcommand of a binary that is also an agent.
 pub const SUBCOMMAND: &str = "__agent";
 
-/// Runs the program; `filter` makes the filter for commands. The process must have one thread.
-pub fn main(words: &[String], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Result<()> {
+/// Runs the program; `filter` makes the filter for commands, and `confine` gives up what is asked to be given up, told whether
+/// commands are filtered further. The process must have one thread.
+pub fn main(
+    words: &[String],
+    filter: impl FnOnce() -> Vec<SockFilter>,
+    confine: impl FnOnce(bool) -> io::Result<()>,
+) -> io::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["relay", path] => relay(&UnixStream::connect(path)?),
-        ["serve", options @ ..] => serve(config(options, filter)?),
+        ["serve", before @ .., "--closed", closed] => Err(go_on_as(closed, before)),
+        ["serve", options @ ..] => serve(config(options, filter, confine)?),
         _ => Err(io::Error::other("what to do is missing: serve or relay")),
     }
 }
 
-fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Result<Config> {
+fn config(
+    options: &[&str],
+    filter: impl FnOnce() -> Vec<SockFilter>,
+    confine: impl FnOnce(bool) -> io::Result<()>,
+) -> io::Result<Config> {
     let thread = SingleThreaded::prove()?;
     let mut config = Config {
         stream: None,
@@ -47,13 +62,17 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
         door: None,
         identity: Identity::Switch { default_user: "root".into() },
         root: PathBuf::from("/"),
-        oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),
+        oom_score: own_score().ok(),
         command_filter: None,
     };
-    let (mut filter, mut options) = (Some(filter), options.iter());
+    let (mut filter, mut confined, mut options) = (Some(filter), false, options.iter());
     while let Some(option) = options.next() {
         if *option == "--filter" {
             config.command_filter = filter.take().map(|make| make());
+            continue;
+        }
+        if *option == "--confine" {
+            confined = true;
             continue;
         }
         let value = options.next().ok_or_else(|| io::Error::other(format!("{option} needs a value")))?;
@@ -74,11 +93,19 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
                 config.identity = Identity::Fixed { uid, gid, name: name.to_owned(), home: home.into() };
             }
             "--root" => config.root = value.into(),
+            "--score" => {
+                let number = value.parse().map_err(|_| io::Error::other(format!("--score {value}: not a number")))?;
+                config.oom_score = Some(thread.inherited(number)?.into());
+            }
             _ => return Err(io::Error::other(format!("{option} is not known"))),
         }
     }
     if config.stream.is_none() && config.device.is_none() && config.listener.is_none() {
         return Err(io::Error::other("a stream is missing: --listen, --device or --fd"));
+    }
+    // While there is somebody to be told of a failure.
+    if confined {
+        confine(config.command_filter.is_some())?;
     }
     // Nobody inside may look into the agent, where that is up to it.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -86,6 +113,25 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
     let null = File::options().read(true).write(true).open("/dev/null")?;
     thread.replace_standard_fds(null.as_fd())?;
     Ok(config)
+}
+
+/// The score of this process, to be read and written. It stays that of the process when it executes another program.
+fn own_score() -> io::Result<File> {
+    File::options().read(true).write(true).open("/proc/self/oom_score_adj")
+}
+
+/// Executes another copy of this program; returns only if that fails.
+fn go_on_as(closed: &str, options: &[&str]) -> io::Error {
+    let mut command = Command::new(closed);
+    command.args([SUBCOMMAND, "serve"]).args(options);
+    let score = own_score().and_then(|score| {
+        rustix::io::fcntl_setfd(&score, rustix::io::FdFlags::empty())?;
+        Ok(score)
+    });
+    if let Ok(score) = &score {
+        command.args(["--score", &score.as_raw_fd().to_string()]);
+    }
+    command.exec()
 }
 
 /// Copies in both directions until both have ended.

@@ -217,6 +217,10 @@ impl Driver for Namespaces {
         self.egress.get_or_init(egress::probe).clone()
     }
 
+    fn shows_devices(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     fn required(&self) -> Vec<Feature> {
         let mut required: Vec<Feature> = Limits::features().to_vec();
         required.extend([Feature::NoNetwork, Feature::SyscallFilter]);

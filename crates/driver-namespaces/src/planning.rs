@@ -8,7 +8,8 @@ use sloplet_image::Image;
 use sloplet_policy::Spec;
 use sloplet_policy::addresses::RESOLVER_V4;
 use sloplet_policy::bind::VOLUME_IDS;
-use sloplet_spawner::plan::{Bounds, Container, Mount, Place, Plan, PutFile, Runtime, Wall, When};
+use sloplet_policy::devices::Shown;
+use sloplet_spawner::plan::{Bounds, Container, Device, Mount, Place, Plan, PutFile, Runtime, Wall, When};
 use sloplet_spawner::protocol::Privilege;
 
 use crate::driver::failed;
@@ -36,6 +37,7 @@ pub fn plan(
     let limits = &spec.limits;
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
     let default_user = default_user(spec, image);
+    let has_kernel = runtime.as_ref().is_some_and(|runtime| !runtime.shares_kernel);
     let container = Container {
         hostname: spec.hostname.clone(),
         layers: image.layers.iter().map(|path| bytes(path)).collect(),
@@ -47,8 +49,8 @@ pub fn plan(
                 from: bytes(&bind.from),
                 to: bytes(&bind.to),
                 writable: bind.writable,
-                // A runtime makes files as root inside, before it gives them to whom they are for: that one needs an id.
-                ids: (bind.volume || (runtime.is_some() && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
+                // A kernel of its own makes files as root inside, before it gives them to whom they are for: that one needs an id.
+                ids: (bind.volume || (has_kernel && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
             })
             .collect(),
         disk: limits.disk.0,
@@ -58,6 +60,7 @@ pub fn plan(
         mounts_owner: numeric_user(&default_user),
         default_user,
         runtime,
+        devices: devices(spec),
     };
     let bounds = Bounds {
         memory: limits.memory.0,
@@ -69,6 +72,15 @@ pub fn plan(
     let (wall, best_effort) = (Wall::Container(container), spec.best_effort);
     let weaken = spec.weaken.map(str::to_owned);
     Ok(weakened(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)?, weaken }))
+}
+
+fn devices(spec: &Spec) -> Vec<Device> {
+    let device = |shown: &Shown, node| {
+        let from = shown.from.as_os_str().as_bytes().to_vec().into();
+        Device { from, to: shown.to.as_bytes().to_vec().into(), node }
+    };
+    let nodes = spec.devices.nodes.iter().map(|shown| device(shown, true));
+    nodes.chain(spec.devices.files.iter().map(|shown| device(shown, false))).collect()
 }
 
 /// What is put into the root: with a way out, what finds it, before all else.

@@ -1,15 +1,16 @@
 //! From a spec to a bundle's `config.json`.
 
+use rustix::process::Resource;
 use serde_json::{Value, json};
 use sloplet_agent::program::SUBCOMMAND;
 use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user, host_folder};
 use sloplet_engine::Wanted;
+use sloplet_spawner::container::procfs::{MASKED_FILES, MASKED_FOLDERS, READ_ONLY};
+use sloplet_spawner::container::{LOCKED, MESSAGES};
 use sloplet_spawner::runtime::house::places;
+use sloplet_spawner::runtime::inside::KIT;
 
 use crate::flavour::Flavour;
-
-/// Where the agent has its program and its door, inside: in a folder that only root inside may enter, in no snapshot.
-const KIT: &str = "/dev/.sloplet";
 
 /// What root inside keeps; the same as in a container.
 const CAPABILITIES: [&str; 11] = [
@@ -39,6 +40,12 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
         agent.push("--filter".to_owned());
     }
     let pids = if spec.lacks("pids") { 1024 } else { spec.limits.pids };
+    let mut capabilities = CAPABILITIES.to_vec();
+    if !flavour.has_kernel() {
+        // For the agent to confine itself, before it serves anybody.
+        agent.extend(["--confine".to_owned(), "--closed".to_owned(), format!("{KIT}/closed")]);
+        capabilities.push("CAP_SYS_ADMIN");
+    }
     let limit = |kind: &str, value: u64| json!({"type": kind, "hard": value, "soft": value});
     let mut namespaces = vec!["pid", "ipc", "uts", "mount"];
     if flavour.has_kernel() && !egress {
@@ -54,32 +61,56 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
             "env": [],
             "cwd": "/",
             "noNewPrivileges": false,
-            "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
+            "capabilities": {"bounding": capabilities, "effective": capabilities, "permitted": capabilities},
             "rlimits": [
                 // The agent is another user's, and counts, too.
                 limit("RLIMIT_NPROC", u64::from(pids.saturating_sub(1).max(1))),
-                limit("RLIMIT_NOFILE", open_files()),
+                limit("RLIMIT_NOFILE", at_most(Resource::Nofile, OPEN_FILES)),
                 limit("RLIMIT_CORE", 0),
+                limit("RLIMIT_MEMLOCK", at_most(Resource::Memlock, LOCKED)),
+                limit("RLIMIT_MSGQUEUE", at_most(Resource::Msgqueue, MESSAGES)),
             ],
         },
         "root": {"path": places::ROOT, "readonly": false},
         "hostname": spec.hostname,
-        "mounts": mounts(wanted, lasting),
-        "linux": {"namespaces": namespaces},
+        "mounts": mounts(flavour, wanted, lasting),
+        "linux": linux(flavour, namespaces),
     })
 }
 
-fn mounts(wanted: &Wanted<'_>, lasting: bool) -> Vec<Value> {
-    let shm = format!("size={}", wanted.spec.limits.memory.0 / 2);
+/// A kernel of its own has nothing to hide of the host's.
+fn linux(flavour: Flavour, namespaces: Vec<Value>) -> Value {
+    let paths = |names: &[&str]| names.iter().map(|name| format!("/proc/{name}")).collect::<Vec<_>>();
+    let masked = [paths(&MASKED_FILES), paths(&MASKED_FOLDERS)].concat();
+    match flavour.has_kernel() {
+        true => json!({"namespaces": namespaces}),
+        false => json!({
+            "namespaces": namespaces,
+            "maskedPaths": masked,
+            "readonlyPaths": paths(&READ_ONLY),
+        }),
+    }
+}
+
+fn mounts(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Vec<Value> {
+    let mut shm = vec!["nosuid".to_owned(), "nodev".into(), "mode=1777".into()];
+    shm.push(format!("size={}", wanted.spec.limits.memory.0 / 2));
+    let mut terminals = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"].to_vec();
+    if !flavour.has_kernel() {
+        // The host has a number of them for all.
+        terminals.push("max=256");
+        shm.push("nr_inodes=16384".into());
+    }
     let mut mounts = vec![
         json!({"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]}),
         json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=1m"]}),
-        json!({"destination": "/dev/pts", "type": "devpts", "source": "devpts",
-               "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]}),
-        json!({"destination": "/dev/shm", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777", shm]}),
+        json!({"destination": "/dev/pts", "type": "devpts", "source": "devpts", "options": terminals}),
+        json!({"destination": "/dev/shm", "type": "tmpfs", "source": "tmpfs", "options": shm}),
         bind(KIT, places::KIT, false),
-        bind("/tmp", places::TEMPORARY, true),
     ];
+    if flavour.has_kernel() {
+        mounts.push(bind("/tmp", places::TEMPORARY, true));
+    }
     if lasting {
         mounts.push(bind(&format!("{KIT}/door"), places::DOOR, true));
     }
@@ -102,10 +133,9 @@ fn bind(to: &str, from: &str, writable: bool) -> Value {
     json!({"destination": to, "type": "bind", "source": from, "options": ["rbind", "nosuid", "nodev", mode]})
 }
 
-/// As many as this user may have, at most.
-fn open_files() -> u64 {
-    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    hard.map_or(OPEN_FILES, |hard| hard.min(OPEN_FILES))
+/// As much as this user may have, at most.
+fn at_most(resource: Resource, wanted: u64) -> u64 {
+    rustix::process::getrlimit(resource).maximum.map_or(wanted, |hard| hard.min(wanted))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The driver.
 
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -12,10 +13,7 @@ use sloplet_spawner::plan::Runtime;
 
 use crate::flavour::Flavour;
 use crate::probe::{self, Found};
-use crate::{bundle, report};
-
-/// Processes and threads that a runtime needs for itself.
-const OWN_PIDS: u32 = 256;
+use crate::{bundle, closed, report};
 
 /// Makes sandboxes with a runtime inside.
 pub struct Oci {
@@ -41,10 +39,20 @@ impl Oci {
 
     /// The agent's program by its name: what a link in `/proc` leads to is on a mount of this process only. One that was
     /// replaced has an heir of the same name.
-    fn agent(&self) -> Vec<u8> {
+    fn agent(&self) -> PathBuf {
         let path = std::fs::read_link(&self.agent).unwrap_or_else(|_| self.agent.clone());
         let path = path.as_os_str().as_bytes();
-        path.strip_suffix(b" (deleted)").unwrap_or(path).to_vec()
+        PathBuf::from(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)))
+    }
+
+    /// Where the kernel is the host's, a copy that nobody inside can read.
+    fn closed(&self, agent: &Path) -> Result<Option<PathBuf>, DriverError> {
+        let failed = |error: std::io::Error| DriverError::Failed {
+            step: format!("keep a copy of {} that sandboxes cannot read", agent.display()),
+            detail: error.to_string(),
+        };
+        let wanted = !self.flavour.has_kernel();
+        wanted.then(|| closed::copy(agent, &self.data_dir)).transpose().map_err(failed)
     }
 
     async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
@@ -53,14 +61,18 @@ impl Oci {
             detail: reason.clone(),
         })?;
         let config = bundle::config(self.flavour, &wanted, lasting).to_string();
+        let agent = self.agent();
         let runtime = Runtime {
             program: found.program.as_os_str().as_bytes().to_vec().into(),
-            agent: self.agent().into(),
+            closed: self.closed(&agent)?.map(|path| path.into_os_string().into_vec().into()),
+            agent: agent.into_os_string().into_vec().into(),
             flags: self.flavour.flags(&found.platform, wanted.egress),
             config: config.into_bytes().into(),
             restore: wanted.memory.is_some(),
+            shares_kernel: !self.flavour.has_kernel(),
+            libraries: found.libraries.iter().map(|path| path.as_os_str().as_bytes().to_vec().into()).collect(),
         };
-        let pids = wanted.spec.limits.pids.saturating_mul(4).saturating_add(OWN_PIDS);
+        let pids = self.flavour.pids(wanted.spec.limits.pids);
         self.walls.bring_up(wanted, lasting, Some(Inside { runtime, pids })).await
     }
 }
@@ -72,6 +84,10 @@ impl Driver for Oci {
 
     fn isolation(&self) -> Isolation {
         self.flavour.isolation()
+    }
+
+    fn only_by_name(&self) -> bool {
+        self.flavour != Flavour::Runsc
     }
 
     fn report(&self) -> DriverReport {
@@ -89,13 +105,25 @@ impl Driver for Oci {
         }
     }
 
+    fn shows_devices(&self) -> Result<(), &'static str> {
+        Err(match self.flavour.has_kernel() {
+            true => "its kernel does not know the host's devices",
+            false => {
+                "its runtime is shown none of the host's devices; the driver 'namespaces' is as strong, and shows them"
+            }
+        })
+    }
+
     /// With a way out, gVisor uses the host's sockets, and cannot save its memory.
     fn spares_outlets(&self) -> bool {
         !self.flavour.has_kernel()
     }
 
     fn required(&self) -> Vec<Feature> {
-        Limits::features().into_iter().chain([Feature::NoNetwork, Feature::SyscallFilter]).collect()
+        match self.flavour.has_kernel() {
+            true => Limits::features().into_iter().chain([Feature::NoNetwork, Feature::SyscallFilter]).collect(),
+            false => self.walls.required(),
+        }
     }
 
     fn prepare(&self, _spec: &Spec) {

@@ -1,5 +1,4 @@
-//! What differs between runtimes. Another one is a variant here: its program must be static, for the house it runs in has no
-//! libraries.
+//! What differs between runtimes. Another one is a variant here.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +10,25 @@ use sloplet_spawner::runtime::house::places;
 pub enum Flavour {
     /// gVisor.
     Runsc,
+    /// crun.
+    Crun,
+    /// runc.
+    Runc,
+    /// Kata Containers.
+    Kata,
 }
 
 impl Flavour {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Runsc];
+    pub const ALL: [Self; 4] = [Self::Runsc, Self::Crun, Self::Runc, Self::Kata];
 
     /// The driver's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Runsc => "gvisor",
+            Self::Crun => "crun",
+            Self::Runc => "runc",
+            Self::Kata => "kata",
         }
     }
 
@@ -28,6 +36,9 @@ impl Flavour {
     pub fn program(self) -> &'static str {
         match self {
             Self::Runsc => "runsc",
+            Self::Crun => "crun",
+            Self::Runc => "runc",
+            Self::Kata => "kata-runtime",
         }
     }
 
@@ -35,6 +46,8 @@ impl Flavour {
     pub fn isolation(self) -> Isolation {
         match self {
             Self::Runsc => Isolation::Gvisor,
+            Self::Crun | Self::Runc => Isolation::Container,
+            Self::Kata => Isolation::Vm,
         }
     }
 
@@ -42,13 +55,40 @@ impl Flavour {
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Runsc => "apt-get install runsc (Debian), or see gvisor.dev/docs/user_guide/install",
+            Self::Crun => "apt-get install crun (Debian)",
+            Self::Runc => "apt-get install runc (Debian)",
+            Self::Kata => "'--isolation vm' is a machine with a kernel of its own, too",
+        }
+    }
+
+    /// Why it cannot be used at all, though it is there.
+    pub fn unusable(self) -> Option<&'static str> {
+        match self {
+            Self::Runsc | Self::Crun | Self::Runc => None,
+            Self::Kata => Some(
+                "Kata Containers have no OCI command line since version 2, only a shim for containerd, and their \
+                 hypervisor needs devices that the walls around a runtime do not have: use '--isolation vm'",
+            ),
         }
     }
 
     /// Whether it has a kernel of its own, with file systems and a network of its own.
     pub fn has_kernel(self) -> bool {
         match self {
-            Self::Runsc => true,
+            Self::Runsc | Self::Kata => true,
+            Self::Crun | Self::Runc => false,
+        }
+    }
+
+    /// Processes and threads of the host that it needs besides those of the sandbox that has so many.
+    pub fn pids(self, inside: u32) -> u32 {
+        match self {
+            // Each of its threads may be one of the host's, and it has some of its own.
+            Self::Runsc | Self::Kata => inside.saturating_mul(4).saturating_add(256),
+            // Its keeper, and itself while it starts the agent: it is gone before anything else runs.
+            Self::Crun => inside.saturating_add(1).max(8),
+            // A program in Go starts a thread for each thing that it waits for.
+            Self::Runc => inside.saturating_add(1).max(40),
         }
     }
 
@@ -67,6 +107,9 @@ impl Flavour {
                 // The cgroup around the house bounds everything.
                 "--ignore-cgroups".to_owned(),
             ],
+            // The same.
+            Self::Crun => vec![root, "--cgroup-manager=disabled".to_owned()],
+            Self::Runc | Self::Kata => vec![root],
         }
     }
 

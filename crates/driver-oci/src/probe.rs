@@ -28,8 +28,11 @@ pub struct Found {
     pub version: String,
     /// How it hears of system calls; empty where there is no choice.
     pub platform: String,
-    /// Whether `ls` of the host works in it: releases before 2023 refuse a flag of `statx` that coreutils 9 uses.
+    /// Whether `ls` of the host works in it: releases of gVisor before 2023 refuse a flag of `statx` that coreutils 9 uses.
     pub lists: bool,
+    /// What it is linked with, by the paths that its loader uses.
+    #[serde(default)]
+    pub libraries: Vec<PathBuf>,
 }
 
 /// Looks it up, or finds out. `Err` says why it cannot work here.
@@ -37,6 +40,9 @@ pub fn found(flavour: Flavour, data: &Path) -> Result<Found, String> {
     let Some(program) = flavour.find() else {
         return Err(format!("{} is not installed: {}", flavour.program(), flavour.remedy()));
     };
+    if let Some(reason) = flavour.unusable() {
+        return Err(reason.to_owned());
+    }
     let stamp = stamp(&program).map_err(|error| format!("{}: {error}", program.display()))?;
     let file = data.join("probes").join(format!("{}.json", flavour.program()));
     let known = fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Found>(&text).ok());
@@ -46,9 +52,11 @@ pub fn found(flavour: Flavour, data: &Path) -> Result<Found, String> {
     let version = version(&program);
     let platform = match flavour {
         Flavour::Runsc => platform(&program)?,
+        _ => String::new(),
     };
-    let lists = trial(&program, &platform, &["ls", "/"]).is_ok();
-    let found = Found { program, stamp, version, platform, lists };
+    let lists = flavour != Flavour::Runsc || trial(&program, &platform, &["ls", "/"]).is_ok();
+    let libraries = libraries(&program)?;
+    let found = Found { program, stamp, version, platform, lists, libraries };
     let _ = keep(&file, &found);
     Ok(found)
 }
@@ -72,6 +80,18 @@ fn version(program: &Path) -> String {
     let said = Command::new(program).arg("--version").stdin(Stdio::null()).output();
     let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     said.lines().next().unwrap_or_default().chars().filter(|letter| !letter.is_control()).take(80).collect()
+}
+
+/// What the loader finds for a program, itself among it; nothing for a static one. The program is the administrator's own.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>, String> {
+    let said = Command::new("ldd").arg(program).env("LC_ALL", "C").stdin(Stdio::null()).output();
+    let said = said.map_err(|error| format!("ldd, which tells what {} is linked with: {error}", program.display()))?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from);
+    match said.lines().find(|line| line.contains("not found")) {
+        Some(missing) => Err(format!("{} lacks a library: {}", program.display(), missing.trim())),
+        None => Ok(said.lines().filter_map(path).collect()),
+    }
 }
 
 /// The first that really runs a program.

@@ -11,6 +11,8 @@ pub fn report(flavour: Flavour, walls: DriverReport, found: Result<&Found, &Stri
     if let Ok(found) = found {
         let more = match flavour {
             Flavour::Runsc => gvisor(found),
+            Flavour::Crun | Flavour::Runc => sharing(found),
+            Flavour::Kata => Vec::new(),
         };
         for capability in more {
             match capabilities.iter_mut().find(|known| known.feature == capability.feature) {
@@ -21,6 +23,12 @@ pub fn report(flavour: Flavour, walls: DriverReport, found: Result<&Found, &Stri
     }
     let (driver, isolation) = (flavour.name().to_owned(), flavour.isolation());
     DriverReport { driver, isolation, unavailable: found.err().cloned(), capabilities }
+}
+
+/// What differs from the walls around it where the kernel is the host's.
+fn sharing(found: &Found) -> Vec<Capability> {
+    let root = format!("overlay, in namespaces of {}'s inside the sandbox's own", found.version);
+    vec![Capability::enforced(Feature::OwnRoot, root)]
 }
 
 fn gvisor(found: &Found) -> Vec<Capability> {

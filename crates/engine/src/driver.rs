@@ -30,12 +30,22 @@ pub trait Driver: Send + Sync {
     /// The level of isolation it provides.
     fn isolation(&self) -> Isolation;
 
+    /// Whether it must be asked for by its name: another wall stands for its level.
+    fn only_by_name(&self) -> bool {
+        false
+    }
+
     /// What it enforces on this host, and what not. Asked before every start, so it should be cheap.
     fn report(&self) -> DriverReport;
 
     /// Whether its machines can have a way to the host's egress. Asked only where one is wanted, or a person asks.
     fn egress(&self) -> Capability {
         Capability::missing(Feature::Egress, "not with this driver", None)
+    }
+
+    /// Whether its machines can be shown devices of the host, as [`Spec::devices`] says; why not, if not.
+    fn shows_devices(&self) -> Result<(), &'static str> {
+        Err("not with this driver")
     }
 
     /// Whether a machine that may reach nothing has a way out nevertheless, for when that changes. A wall to which this would
@@ -103,12 +113,20 @@ impl<T: Driver + ?Sized> Driver for Arc<T> {
         (**self).isolation()
     }
 
+    fn only_by_name(&self) -> bool {
+        (**self).only_by_name()
+    }
+
     fn report(&self) -> DriverReport {
         (**self).report()
     }
 
     fn egress(&self) -> Capability {
         (**self).egress()
+    }
+
+    fn shows_devices(&self) -> Result<(), &'static str> {
+        (**self).shows_devices()
     }
 
     fn spares_outlets(&self) -> bool {

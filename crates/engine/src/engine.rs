@@ -16,6 +16,7 @@ use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius, Spec};
 use tracing::Instrument as _;
 
+use crate::cdi::{Cdi, CdiError};
 use crate::data::{self, DataError, Masked};
 use crate::driver::{
     Adopted, Adoption, CheckpointReport, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted,
@@ -93,12 +94,23 @@ pub enum EngineError {
         asked: String,
     },
     /// The wall does not work here.
-    #[error("isolation '{isolation}' does not work on this host: {reason} (see 'sloplet doctor')")]
+    #[error("{asked} does not work on this host: {reason} (see 'sloplet doctor')")]
     Unavailable {
-        /// What was asked.
-        isolation: Isolation,
+        /// What was asked for: a wall by its name, or a level.
+        asked: String,
         /// Why not.
         reason: String,
+    },
+    /// A device that cannot be shown.
+    #[error(transparent)]
+    Device(#[from] CdiError),
+    /// A wall that shows no devices.
+    #[error("the driver '{driver}' cannot show a sandbox devices of the host (--gpu): {reason}")]
+    NoDevices {
+        /// Its name.
+        driver: &'static str,
+        /// Why not.
+        reason: &'static str,
     },
     /// A limit would not hold.
     #[error("{}", unenforceable(.0))]
@@ -189,7 +201,7 @@ impl Engine {
     pub fn reports(&self) -> Vec<DriverReport> {
         let reports = self.drivers.iter().map(|driver| {
             let mut report = driver.report();
-            report.capabilities.push(driver.egress());
+            report.capabilities.extend([driver.egress(), devices_of(driver.as_ref())]);
             report
         });
         reports.collect()
@@ -317,11 +329,13 @@ impl Engine {
     pub async fn take_over(
         &self,
         adopted: Adopted,
-        spec: Spec,
+        mut spec: Spec,
         image: Image,
         patron: &Patron,
     ) -> Result<Sandbox, EngineError> {
         let driver = self.driver(&spec)?;
+        // What it was shown may be gone from the host since; it still has it.
+        let _ = self.find_devices(&mut spec, driver);
         let unenforced = driver.report().lacking(&driver.required()).into_iter().cloned().collect();
         let lease = self.leases.take(&image)?;
         let Adopted { id, machine, age, .. } = adopted;
@@ -434,7 +448,20 @@ impl Engine {
             required.push(Feature::Egress);
         }
         let unenforced = check_features(spec, &report, &required)?;
+        self.find_devices(spec, driver)?;
         Ok((driver, unenforced))
+    }
+
+    /// Finds the devices that a description names, and gives their variables to its commands.
+    fn find_devices(&self, spec: &mut Spec, driver: &dyn Driver) -> Result<(), EngineError> {
+        if spec.gpu.is_empty() {
+            return Ok(());
+        }
+        driver.shows_devices().map_err(|reason| EngineError::NoDevices { driver: driver.name(), reason })?;
+        spec.devices = Cdi::of_host()?.resolve(&spec.gpu)?;
+        // Before the user's own, which count.
+        spec.env.splice(0..0, spec.devices.env.clone());
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments, reason = "called from two places")]
@@ -498,7 +525,7 @@ impl Engine {
     fn driver(&self, spec: &Spec) -> Result<&dyn Driver, EngineError> {
         let found = match &spec.driver {
             Some(name) => self.drivers.iter().find(|driver| driver.name() == name),
-            None => self.drivers.iter().find(|driver| driver.isolation() == spec.isolation),
+            None => self.usual_drivers().find(|driver| driver.isolation() == spec.isolation),
         };
         found.map(AsRef::as_ref).ok_or_else(|| match &spec.driver {
             Some(name) => {
@@ -506,11 +533,16 @@ impl Engine {
                 EngineError::UnknownDriver(name.escape_debug().take(100).collect(), names.join(" or "))
             }
             None => {
-                let mut names: Vec<&str> = self.drivers.iter().map(|driver| driver.isolation().name()).collect();
+                let mut names: Vec<&str> = self.usual_drivers().map(|driver| driver.isolation().name()).collect();
                 names.dedup();
                 EngineError::NoDriver(spec.isolation, names.join(" or "))
             }
         })
+    }
+
+    /// The walls that a level alone can stand for.
+    fn usual_drivers(&self) -> impl Iterator<Item = &Box<dyn Driver>> {
+        self.drivers.iter().filter(|driver| !driver.only_by_name())
     }
 
     /// The wall that volumes are made for.
@@ -532,7 +564,7 @@ impl Engine {
     pub fn report(&self, spec: &Spec) -> Result<DriverReport, EngineError> {
         let driver = self.driver(spec)?;
         let mut report = driver.report();
-        report.capabilities.push(driver.egress());
+        report.capabilities.extend([driver.egress(), devices_of(driver)]);
         Ok(report)
     }
 
@@ -594,10 +626,30 @@ fn wanted<'a>(
     Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory }
 }
 
+/// Which devices a wall can show.
+fn devices_of(driver: &dyn Driver) -> Capability {
+    let missing = |reason: String, remedy| Capability::missing(Feature::Devices, reason, remedy);
+    if let Err(reason) = driver.shows_devices() {
+        return missing(reason.to_owned(), None);
+    }
+    match Cdi::of_host().map(|cdi| cdi.names()) {
+        Ok(names) if names.is_empty() => missing(
+            "this host has no CDI specification".to_owned(),
+            Some("for a GPU of NVIDIA: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
+        ),
+        Ok(names) => Capability::enforced(Feature::Devices, format!("for those that ask: {}", names.join(", "))),
+        Err(error) => missing(error.to_string(), None),
+    }
+}
+
 /// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.
 fn check_features(spec: &Spec, report: &DriverReport, required: &[Feature]) -> Result<Vec<Capability>, EngineError> {
     if let Some(reason) = &report.unavailable {
-        return Err(EngineError::Unavailable { isolation: spec.isolation, reason: reason.clone() });
+        let asked = match &spec.driver {
+            Some(name) => format!("driver '{name}'"),
+            None => format!("isolation '{}'", spec.isolation),
+        };
+        return Err(EngineError::Unavailable { asked, reason: reason.clone() });
     }
     let missing: Vec<Capability> = report.lacking(required).into_iter().cloned().collect();
     if missing.is_empty() || spec.best_effort {

@@ -5,6 +5,7 @@
 //! - [`driver`]: what a wall must offer. The engine knows no wall by name.
 //! - [`life`]: sandboxes that outlive the request that made them.
 //! - [`template`]: images that clients describe step by step.
+//! - [`cdi`]: devices of the host, by name.
 //! - [`data`]: files that go in masked.
 //! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it; [`origins`], [`cost`]: what that tells.
 //! - [`places`]: where data and records are kept.
@@ -16,6 +17,7 @@
 //! The workspace's `tests/` run real sandboxes through this crate and through the binary, as root and as an ordinary
 //! user.
 
+pub mod cdi;
 pub mod cost;
 pub mod data;
 pub mod driver;

@@ -89,6 +89,8 @@ pub struct Sandbox {
     pub user: Option<String>,
     /// Its host name.
     pub hostname: Option<String>,
+    /// Devices of the host that it is shown, by their names in CDI.
+    pub gpu: Vec<String>,
     /// Start even if a limit cannot be enforced.
     pub best_effort: Option<bool>,
 }

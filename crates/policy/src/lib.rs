@@ -14,6 +14,7 @@
 //! - [`report`]: what a driver enforces on this host.
 //! - [`secret`]: secrets that are used from inside and never are inside.
 //! - [`budget`]: money, tokens, calls and commands that may be used up.
+//! - [`devices`]: devices of the host that it is shown.
 //! - [`data`]: files that are masked on the way in.
 //! - [`weakness`]: protections that tests take away.
 
@@ -21,6 +22,7 @@ pub mod addresses;
 pub mod bind;
 pub mod budget;
 pub mod data;
+pub mod devices;
 pub mod file;
 pub mod headers;
 pub mod limits;

@@ -43,6 +43,10 @@ pub enum Feature {
     OwnKernel,
     /// Snapshots with memory.
     MemorySnapshot,
+    /// Devices of the host (a GPU) for those that ask.
+    Devices,
+    /// The processor itself keeps its machine apart from the host.
+    HardwareVirtualization,
 }
 
 impl fmt::Display for Feature {
@@ -64,6 +68,8 @@ impl fmt::Display for Feature {
             Self::Pause => "pause",
             Self::OwnKernel => "own kernel",
             Self::MemorySnapshot => "memory snapshot",
+            Self::Devices => "devices (--gpu)",
+            Self::HardwareVirtualization => "hardware virtualization",
         })
     }
 }
@@ -125,6 +131,81 @@ pub struct DriverReport {
     pub capabilities: Vec<Capability>,
 }
 
+/// A wall in a few words: what somebody chooses it by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The driver's name.
+    pub driver: String,
+    /// The isolation level it provides.
+    pub isolation: Isolation,
+    /// Whose kernel its programs run on.
+    pub kernel: Kernel,
+    /// What runs its machine, if it is one.
+    pub virtualization: Virtualization,
+    /// Whether processes can be saved with their memory.
+    pub memory_snapshot: bool,
+    /// Whether what it writes is bounded.
+    pub disk_bound: bool,
+    /// How long a start takes, by order of magnitude.
+    pub startup: Startup,
+}
+
+/// Whose kernel programs run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kernel {
+    /// One of the sandbox's own.
+    Own,
+    /// The host's.
+    Shared,
+}
+
+/// What runs a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Virtualization {
+    /// The processor.
+    Hardware,
+    /// A program.
+    Emulation,
+    /// It is no machine.
+    None,
+}
+
+/// How long a start takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Startup {
+    /// Milliseconds, or tens of them.
+    Milliseconds,
+    /// Some tenths of a second.
+    Tenths,
+    /// Seconds.
+    Seconds,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernel = match self.kernel {
+            Kernel::Own => "its own kernel",
+            Kernel::Shared => "the host's kernel",
+        };
+        let machine = match self.virtualization {
+            Virtualization::Hardware => ", hardware virtualization",
+            Virtualization::Emulation => ", an emulated processor",
+            Virtualization::None => "",
+        };
+        let memory = if self.memory_snapshot { "snapshots with memory" } else { "no snapshots with memory" };
+        let disk = if self.disk_bound { "a bounded disk" } else { "an unbounded disk" };
+        let startup = match self.startup {
+            Startup::Milliseconds => "milliseconds",
+            Startup::Tenths => "tenths of a second",
+            Startup::Seconds => "seconds",
+        };
+        write!(f, "{kernel}{machine}, {disk}, {memory}, starts in {startup}")
+    }
+}
+
 impl DriverReport {
     /// The features that hold, enforced or watched.
     pub fn claimed(&self) -> Vec<Feature> {
@@ -137,11 +218,59 @@ impl DriverReport {
         self.claimed().contains(&feature)
     }
 
+    /// The same in a few words.
+    pub fn summary(&self) -> Summary {
+        let holds = |feature| self.claims(feature);
+        let virtualization = match self.isolation {
+            Isolation::Vm if holds(Feature::HardwareVirtualization) => Virtualization::Hardware,
+            Isolation::Vm => Virtualization::Emulation,
+            _ => Virtualization::None,
+        };
+        let startup = match (self.isolation, virtualization) {
+            (Isolation::Process | Isolation::Container, _) => Startup::Milliseconds,
+            (Isolation::Vm, Virtualization::Emulation) => Startup::Seconds,
+            (Isolation::Gvisor | Isolation::Vm, _) => Startup::Tenths,
+        };
+        Summary {
+            driver: self.driver.clone(),
+            isolation: self.isolation,
+            kernel: if holds(Feature::OwnKernel) { Kernel::Own } else { Kernel::Shared },
+            virtualization,
+            memory_snapshot: holds(Feature::MemorySnapshot),
+            disk_bound: holds(Feature::Disk),
+            startup,
+        }
+    }
+
     /// The features among `wanted` that do not hold.
     pub fn lacking(&self, wanted: &[Feature]) -> Vec<&Capability> {
         self.capabilities
             .iter()
             .filter(|c| wanted.contains(&c.feature) && c.enforcement == Enforcement::Missing)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_says_what_a_report_says() {
+        let report =
+            |isolation, capabilities| DriverReport { driver: "x".into(), isolation, unavailable: None, capabilities };
+        let plain = report(Isolation::Container, vec![Capability::missing(Feature::OwnKernel, "no", None)]).summary();
+        assert_eq!((plain.kernel, plain.virtualization), (Kernel::Shared, Virtualization::None));
+        assert!(!plain.memory_snapshot && !plain.disk_bound);
+        let mut all = vec![Capability::enforced(Feature::OwnKernel, ""), Capability::watched(Feature::Disk, "")];
+        let emulated = report(Isolation::Vm, all.clone()).summary();
+        assert_eq!((emulated.virtualization, emulated.startup), (Virtualization::Emulation, Startup::Seconds));
+        all.push(Capability::enforced(Feature::HardwareVirtualization, ""));
+        let real = report(Isolation::Vm, all).summary();
+        assert_eq!(
+            (real.virtualization, real.startup, real.kernel),
+            (Virtualization::Hardware, Startup::Tenths, Kernel::Own)
+        );
+        assert!(real.to_string().contains("hardware virtualization, a bounded disk, no snapshots"), "{real}");
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bind::{Bind, BindError};
 use crate::budget::{Budget, BudgetError};
 use crate::data::{DataMount, MOST};
+use crate::devices::Devices;
 use crate::headers::{HeaderError, HeaderRule};
 use crate::limits::{LimitError, Limits};
 use crate::network::{Network, NetworkError};
@@ -59,6 +60,9 @@ impl FromStr for Isolation {
     }
 }
 
+/// Most devices.
+const DEVICES: usize = 64;
+
 /// One sandbox, the same for every front end and every driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -86,6 +90,12 @@ pub struct Spec {
     pub user: Option<String>,
     /// Its host name.
     pub hostname: String,
+    /// Devices of the host that it is shown, by their names in CDI; none unless said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpu: Vec<String>,
+    /// What the engine found for them.
+    #[serde(skip)]
+    pub devices: Devices,
     /// Start even if a limit cannot be enforced on this host.
     pub best_effort: bool,
     /// What it may reach; nothing unless said.
@@ -115,6 +125,8 @@ impl Default for Spec {
             workdir: None,
             user: None,
             hostname: "sloplet".into(),
+            gpu: Vec::new(),
+            devices: Devices::default(),
             best_effort: false,
             network: Network::default(),
             secrets: Vec::new(),
@@ -161,6 +173,9 @@ pub enum SpecError {
     /// The budget is off.
     #[error(transparent)]
     Budget(#[from] BudgetError),
+    /// Not the name of a device, or too many of them.
+    #[error("'{0}' cannot name a device: write vendor/class=name, a name alone, or 'all'; at most {DEVICES} of them")]
+    Gpu(String),
     /// Not an absolute path.
     #[error("working directory '{0}' must be an absolute path inside the sandbox")]
     Workdir(String),
@@ -232,6 +247,12 @@ impl Spec {
         if name.is_empty() || name.len() > 63 || name[0] == b'-' || !name.iter().all(allowed) {
             return Err(SpecError::Hostname(self.hostname.clone()));
         }
+        let named =
+            |name: &str| !name.is_empty() && name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_graphic());
+        match self.gpu.iter().find(|name| !named(name)).or(self.gpu.get(DEVICES)) {
+            Some(name) => return Err(SpecError::Gpu(name.escape_debug().take(100).collect())),
+            None => {}
+        }
         match &self.workdir {
             Some(path) if !path.is_absolute() => Err(SpecError::Workdir(path.display().to_string())),
             _ => Ok(()),
@@ -250,7 +271,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_before_anything_is_made() {
-        let broken: [fn(&mut Spec); 7] = [
+        let broken: [fn(&mut Spec); 9] = [
+            |s| s.gpu = vec!["a b".into()],
+            |s| s.gpu = vec!["all".into(); 65],
             |s| s.env = vec!["NOVALUE".into()],
             |s| s.hostname = "a b".into(),
             |s| s.workdir = Some("relative".into()),

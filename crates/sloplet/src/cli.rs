@@ -315,8 +315,10 @@ pub enum Command {
     /// API keys of the server.
     #[command(subcommand)]
     Key(Key),
-    /// Tell about the server.
+    /// Tell about the server, or about a sandbox and its wall.
     Info {
+        /// The sandbox's name or id; the server if left out.
+        name: Option<String>,
         /// As JSON.
         #[arg(long)]
         json: bool,

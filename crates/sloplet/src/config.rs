@@ -53,6 +53,8 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
         workdir: machine.workdir.clone().or_else(|| base.workdir.clone()),
         user: machine.user.clone().or_else(|| base.user.clone()),
         hostname: machine.hostname.clone().or_else(|| base.hostname.clone()).unwrap_or(usual.hostname),
+        gpu: base.gpu.iter().chain(&machine.gpu).cloned().collect(),
+        devices: usual.devices,
         best_effort: machine.best_effort || base.best_effort.unwrap_or(false),
         network: network(file, &machine.reach),
         secrets: secrets(file, &machine.reach)?,

@@ -50,7 +50,8 @@ fn main() -> ExitCode {
     }
     if first.as_deref().is_some_and(|word| word == program::SUBCOMMAND) {
         let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
-        return match program::main(&words, sloplet_seccomp::set_id::program) {
+        return match program::main(&words, sloplet_seccomp::set_id::program, sloplet_spawner::runtime::inside::confine)
+        {
             Ok(()) => ExitCode::SUCCESS,
             Err(problem) => {
                 complain!("{problem}");

@@ -143,10 +143,10 @@ impl Child<'_> {
         let materials = Materials::from_fds(container, fds)?;
         let hand_out = |upper: OwnedFd| send(&supplies, &0u8, &[upper.as_fd()]).during("hand out the stage");
         let hand_out = self.plan.lasting.then_some(&hand_out as container::HandOut<'_>);
-        house::enclose(container, self.plan, runtime, materials, hand_out)?;
         if !self.plan.lacks("cgroup-namespace") {
             self.thread.unshare(Namespaces::CGROUP).during("make a cgroup namespace")?;
         }
+        house::enclose(container, self.plan, runtime, materials, hand_out)?;
         drop(supplies); // before it is closed behind its back
         detach_from_parent(self.thread, keep_open)?;
         set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")
@@ -188,7 +188,8 @@ impl Child<'_> {
         };
         drop(supplies); // before it is closed behind its back
         detach_from_parent(self.thread, &keep_open)?;
-        privileges::renounce(keep, profile, &reach, self.plan.wall.writes_to_host(), self.plan)?;
+        let lacks = |protection: &str| self.plan.lacks(protection);
+        privileges::renounce(keep, profile, &reach, self.plan.wall.writes_to_host(), &lacks)?;
         // After the last change of credentials, which would clear it.
         set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")?;
         // A process tree's files have the same paths for the agent as for its commands: Landlock is the wall for both.

@@ -156,6 +156,24 @@ pub struct Container {
     /// A runtime that runs inside the walls and has the agent behind it.
     #[n(10)]
     pub runtime: Option<Runtime>,
+    /// Devices of the host for this sandbox alone, and what goes with them.
+    #[n(11)]
+    #[cbor(default)]
+    pub devices: Vec<Device>,
+}
+
+/// A device of the host, or a file or folder that goes with one, read-only.
+#[derive(Debug, Clone, Encode, Decode)]
+pub struct Device {
+    /// On the host.
+    #[n(0)]
+    pub from: ByteVec,
+    /// Inside, absolute, without `..`; a device's below `/dev`.
+    #[n(1)]
+    pub to: ByteVec,
+    /// A character device.
+    #[n(2)]
+    pub node: bool,
 }
 
 /// A program that speaks OCI's command line.
@@ -176,6 +194,24 @@ pub struct Runtime {
     /// It goes on from a memory that was saved: its folder is passed last.
     #[n(4)]
     pub restore: bool,
+    /// It has no kernel of its own: it starts the agent, which confines itself, and goes.
+    #[n(5)]
+    #[cbor(default)]
+    pub shares_kernel: bool,
+    /// Libraries that it is linked with, on the host; the same paths lead to them in its house.
+    #[n(6)]
+    #[cbor(default)]
+    pub libraries: Vec<ByteVec>,
+    /// A copy of the agent's program that nobody inside can read, which it goes on as.
+    #[n(7)]
+    pub closed: Option<ByteVec>,
+}
+
+impl Runtime {
+    /// All files of the host that its house has, in order: its program, the agent's, the copy of that, its libraries.
+    pub fn programs(&self) -> impl Iterator<Item = &ByteVec> {
+        [&self.program, &self.agent].into_iter().chain(&self.closed).chain(&self.libraries)
+    }
 }
 
 /// A host folder shown inside.

@@ -14,7 +14,6 @@ use rustix::thread::{
 };
 use sloplet_seccomp::Profile;
 
-use crate::plan::Plan;
 use crate::protocol::{During, Problem};
 use crate::weak;
 
@@ -68,7 +67,8 @@ pub fn everything() -> BitFlags<AccessFs> {
     AccessFs::from_all(ABI::V5)
 }
 
-/// Gives up, for this process and all its descendants, whatever is not in `keep`, and installs the filters.
+/// Gives up, for this process and all its descendants, whatever is not in `keep`, and installs the filters; `lacks` says
+/// which protections a test has taken away.
 ///
 /// An agent that filters its commands further (`filters_commands`) keeps `CAP_SYS_ADMIN` in its user namespace for that,
 /// under a system call filter that leaves little else to do with it, and out of reach of whatever it executes.
@@ -77,24 +77,24 @@ pub fn renounce(
     profile: Profile,
     reach: &Reach,
     filters_commands: bool,
-    plan: &Plan,
+    lacks: &dyn Fn(&str) -> bool,
 ) -> Result<(), Problem> {
     // Nobody inside may look into the agent, not even root inside: its memory belongs to the spawner's user namespace,
     // and so do its links to the host's binary (CVE-2019-5736) and its descriptors.
-    let closed = if plan.lacks("closed-agent") { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+    let closed = if lacks("closed-agent") { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
     set_dumpable_behavior(closed).during("close the agent to inspection")?;
-    if !plan.lacks("capabilities") {
+    if !lacks("capabilities") {
         bound_capabilities(keep)?;
     }
-    if keep.is_empty() && !plan.lacks("no-new-privs") {
+    if keep.is_empty() && !lacks("no-new-privs") {
         set_no_new_privs(true).during("forbid new privileges")?;
     }
-    if !plan.lacks("landlock") {
+    if !lacks("landlock") {
         restrict_to(reach)?;
     }
     // With CAP_SYS_ADMIN in the own user namespace, a filter needs no no_new_privs, which would break sudo inside.
-    weak::install(profile, plan)?;
-    if plan.lacks("capabilities") {
+    weak::install(profile, lacks)?;
+    if lacks("capabilities") {
         return Ok(());
     }
     let own = if filters_commands && !keep.is_empty() { keep | CapabilitySet::SYS_ADMIN } else { keep };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sloplet_engine::life::{NewSandbox, OnTimeout, Record, State, Values, VolumeMount};
+use sloplet_policy::report::{Kernel, Startup, Summary, Virtualization};
 use sloplet_policy::{Bind, Budget, Cpus, DataMount, Isolation, Limits, Network, Span, Spec};
 use utoipa::ToSchema;
 
@@ -68,6 +69,9 @@ pub struct CreateSandbox {
     /// Files of the host that are shown inside after they were masked; only for keys of the scope `admin`.
     #[schema(value_type = Vec<MaskedFile>)]
     pub data: Vec<DataMount>,
+    /// Devices of the host that it is shown, by their names in CDI, or `all`; only for keys of the scope `admin`.
+    #[schema(example = json!([]), max_items = 64)]
+    pub gpu: Vec<String>,
     /// Start even if this host cannot enforce every limit.
     pub best_effort: bool,
     /// A name to find it by: up to 63 letters, digits, `-`, `_` and `.`.
@@ -183,7 +187,7 @@ impl CreateSandbox {
     ) -> Result<(NewSandbox, Values), ApiError> {
         reach::check(&self.network, access)?;
         let (secrets, values) = reach::secrets(self.secrets)?;
-        if !self.mounts.is_empty() || !self.data.is_empty() {
+        if !self.mounts.is_empty() || !self.data.is_empty() || !self.gpu.is_empty() {
             access.require(Scope::Admin)?;
         }
         if let Some(mount) = self.mounts.iter().find(|mount| !mount.from.is_absolute()) {
@@ -226,6 +230,8 @@ impl CreateSandbox {
             workdir: self.workdir.map(Into::into),
             user: self.user,
             hostname: self.hostname.unwrap_or(usual.hostname),
+            gpu: self.gpu,
+            devices: usual.devices,
             best_effort: self.best_effort,
             network: self.network,
             secrets,
@@ -326,6 +332,9 @@ pub struct Sandbox {
     /// Which wall, if it was chosen by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
+    /// What its wall is; told where one sandbox is asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Wall>,
     /// Memory of all processes together.
     pub memory: String,
     /// Processors.
@@ -344,6 +353,9 @@ pub struct Sandbox {
     pub user: Option<String>,
     /// Its host name.
     pub hostname: String,
+    /// Devices of the host that it is shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpu: Vec<String>,
     /// Anything to remember.
     pub metadata: BTreeMap<String, String>,
     /// What happens when its time is over.
@@ -380,6 +392,36 @@ pub struct Sandbox {
     pub token: Option<String>,
 }
 
+/// A wall in a few words.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Wall {
+    /// The driver's name.
+    pub driver: String,
+    /// How strong it is.
+    #[schema(value_type = IsolationLevel)]
+    pub isolation: Isolation,
+    /// Whose kernel programs run on: `own` or `shared` with the host.
+    #[schema(value_type = String, example = "shared")]
+    pub kernel: Kernel,
+    /// What runs its machine: `hardware`, `emulation`, or `none` where it is no machine.
+    #[schema(value_type = String, example = "none")]
+    pub virtualization: Virtualization,
+    /// Whether processes can be saved with their memory.
+    pub memory_snapshot: bool,
+    /// Whether what it writes is bounded.
+    pub disk_bound: bool,
+    /// How long a start takes: `milliseconds`, `tenths` of a second, or `seconds`.
+    #[schema(value_type = String, example = "milliseconds")]
+    pub startup: Startup,
+}
+
+impl From<Summary> for Wall {
+    fn from(summary: Summary) -> Self {
+        let Summary { driver, isolation, kernel, virtualization, memory_snapshot, disk_bound, startup } = summary;
+        Self { driver, isolation, kernel, virtualization, memory_snapshot, disk_bound, startup }
+    }
+}
+
 impl Sandbox {
     /// As this key sees it.
     pub fn of(record: Record, access: &Access) -> Self {
@@ -393,6 +435,7 @@ impl Sandbox {
             image: request.template.unwrap_or(spec.image),
             isolation: spec.isolation,
             driver: spec.driver,
+            wall: None,
             memory: spec.limits.memory.to_string(),
             cpus: spec.limits.cpus.into(),
             pids: spec.limits.pids,
@@ -401,6 +444,7 @@ impl Sandbox {
             workdir: spec.workdir.map(|path| path.display().to_string()),
             user: spec.user,
             hostname: spec.hostname,
+            gpu: spec.gpu,
             metadata: request.metadata,
             on_timeout: request.on_timeout,
             auto_resume: request.auto_resume,

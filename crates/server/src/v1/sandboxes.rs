@@ -178,7 +178,11 @@ pub async fn get(
     access: Access,
     Segments(id): Segments<String>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    Ok(Json(Sandbox::of(app.sandboxes().get(&access.owner, &id)?, &access)))
+    let record = app.sandboxes().get(&access.owner, &id)?;
+    // A wall that this server does not have any more has nothing to say.
+    let report = app.sandboxes().engine().report(&record.request.spec).ok();
+    let wall = report.map(|report| report.summary().into());
+    Ok(Json(Sandbox { wall, ..Sandbox::of(record, &access) }))
 }
 
 /// Kill everything in a sandbox and forget it.

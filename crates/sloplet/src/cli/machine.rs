@@ -59,6 +59,11 @@ pub struct Machine {
     #[arg(long)]
     pub hostname: Option<String>,
 
+    /// Show it a device of the host, by its name in CDI: vendor/class=name, a name alone, or none for all there are. Can be
+    /// repeated.
+    #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    pub gpu: Vec<String>,
+
     /// Start even if this host cannot enforce every limit; says which.
     #[arg(long)]
     pub best_effort: bool,

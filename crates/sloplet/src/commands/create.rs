@@ -67,6 +67,8 @@ fn request(options: Create) -> anyhow::Result<Value> {
     set("workdir", options.machine.workdir.or(base.workdir).map(|path| path.display().to_string().into()));
     set("user", options.machine.user.or(base.user).map(Into::into));
     set("hostname", options.machine.hostname.or(base.hostname).map(Into::into));
+    let gpu: Vec<String> = base.gpu.iter().chain(&options.machine.gpu).cloned().collect();
+    set("gpu", (!gpu.is_empty()).then(|| gpu.into()));
     let best_effort = options.machine.best_effort || base.best_effort.unwrap_or(false);
     set("best_effort", best_effort.then(|| true.into()));
     set("env", Some(serde_json::to_value(variables(&env)?)?));

@@ -16,7 +16,12 @@ pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
     }
     engine.shut_down();
     if json {
-        say!("{}", serde_json::to_string_pretty(&reports)?);
+        let told = |report: &DriverReport| {
+            let mut told = serde_json::to_value(report)?;
+            told["wall"] = serde_json::to_value(report.summary())?;
+            serde_json::Result::Ok(told)
+        };
+        say!("{}", serde_json::to_string_pretty(&reports.iter().map(told).collect::<Result<Vec<_>, _>>()?)?);
     } else {
         reports.iter().for_each(print);
     }
@@ -42,6 +47,7 @@ fn print(report: &DriverReport) {
     if let Some(reason) = &report.unavailable {
         say!("  {reason}");
     }
+    say!("  {}", report.summary());
     for capability in &report.capabilities {
         let mark = match capability.enforcement {
             Enforcement::Enforced => "yes",

@@ -1,26 +1,56 @@
 //! `sloplet info`
 
-use crate::api::Server;
+use anyhow::Context;
+use serde_json::Value;
+use sloplet_policy::report::Summary;
+
+use crate::api::{Server, encode};
 use crate::terminal;
 
-pub async fn run(server: &Server, as_json: bool) -> anyhow::Result<u8> {
-    let info = server.get("/info").await?;
+pub async fn run(server: &Server, sandbox: Option<&str>, as_json: bool) -> anyhow::Result<u8> {
+    let info = match sandbox {
+        Some(name) => server.get(&format!("/sandboxes/{}", encode(name))).await?,
+        None => server.get("/info").await?,
+    };
     if as_json {
         say!("{}", serde_json::to_string_pretty(&info)?);
         return Ok(0);
     }
-    for name in ["version", "url", "domain", "scope", "pid", "data"] {
-        let text = match &info[name] {
-            serde_json::Value::Null => continue,
-            serde_json::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        say!("{name:<8} {}", terminal::harmless(&text));
-    }
-    if let Some(line) = verification(&info) {
-        say!("verified {line}");
+    match sandbox {
+        Some(_) => about_sandbox(info)?,
+        None => about_server(&info),
     }
     Ok(0)
+}
+
+fn lines(info: &Value, names: &[&str]) {
+    for name in names {
+        let text = match &info[*name] {
+            Value::Null => continue,
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        say!("{name:<9} {}", terminal::harmless(&text));
+    }
+}
+
+fn about_sandbox(mut info: Value) -> anyhow::Result<()> {
+    lines(&info, &["id", "name", "state", "image", "isolation"]);
+    let wall = info["wall"].take();
+    if !wall.is_null() {
+        let wall: Summary = serde_json::from_value(wall).context("what the server says of its wall")?;
+        say!("driver    {}", terminal::harmless(&wall.driver));
+        say!("wall      {wall}");
+    }
+    lines(&info, &["memory", "cpus", "pids", "disk", "gpu", "failure"]);
+    Ok(())
+}
+
+fn about_server(info: &Value) {
+    lines(info, &["version", "url", "domain", "scope", "pid", "data"]);
+    if let Some(line) = verification(info) {
+        say!("verified  {line}");
+    }
 }
 
 /// The newest verification in words.

@@ -98,7 +98,7 @@ async fn with_server(server: Server, command: Command) -> anyhow::Result<u8> {
         Command::Timeout { name, timeout } => timeout::run(&server, &name, timeout).await,
         Command::Volume(command) => volume::run(&server, command).await,
         Command::Key(command) => key::run(&server, command).await,
-        Command::Info { json } => info::run(&server, json).await,
+        Command::Info { name, json } => info::run(&server, name.as_deref(), json).await,
         _ => anyhow::bail!("this command needs no server"),
     }
 }

@@ -35,6 +35,20 @@ pub fn test(wall: Wall) {
         all.iter().any(|it| it["feature"] == feature && it["enforcement"] != "missing")
     };
     assert_eq!((claims("own-kernel"), claims("memory-snapshot")), (wall.own_kernel, wall.memory_snapshots), "{report}");
+    let told = server.ask("GET", "/sandboxes/one", None).json()["wall"].clone();
+    let kernel = if wall.own_kernel { "own" } else { "shared" };
+    assert_eq!((&told["driver"], &told["kernel"]), (&json!(wall.name), &json!(kernel)), "{told}");
+    assert_eq!(
+        (&told["memory_snapshot"], &told["disk_bound"]),
+        (&json!(wall.memory_snapshots), &json!(true)),
+        "{told}"
+    );
+    let shown = ok(&["info", "one"]);
+    assert!(
+        shown.contains(wall.name)
+            && shown.contains(if wall.own_kernel { "its own kernel" } else { "the host's kernel" }),
+        "{shown}"
+    );
 
     // Files, one by one and as folders.
     let folder = sloplet.folder("files");

@@ -9,6 +9,7 @@
 mod common;
 
 mod commands;
+mod devices;
 mod life;
 mod limits;
 mod memory;
@@ -71,7 +72,7 @@ fn a_comparison() {
     let picture = host.dir().join("root/walls.svg");
     let words = ["compare", "--rounds", "1", "--json", "--svg", picture.to_str().unwrap()];
     let rows = host.root().invoke(&words).finish().expect_code(0).json();
-    for name in ["namespaces", "process", "gvisor"] {
+    for name in ["namespaces", "process", "gvisor", "crun", "runc"] {
         let row =
             rows.as_array().unwrap().iter().find(|row| row["driver"] == name).unwrap_or_else(|| panic!("{rows:#}"));
         for figure in ["start_ms", "exec_ms", "syscall_ns", "write_mb_s", "read_mb_s"] {
@@ -79,6 +80,19 @@ fn a_comparison() {
         }
     }
     assert!(std::fs::read_to_string(picture).unwrap().contains(">gvisor<"));
+}
+
+/// A runtime that this host lacks, or that cannot be used in this way, is known and refused, and nothing else is taken in its
+/// place.
+#[test]
+fn kata_is_refused() {
+    let host = common::Host::shared();
+    let sloplet = host.root();
+    let refused = sloplet.run(&["--driver", "kata"], &["true"]).expect_code(125);
+    refused.expect_said("kata").expect_said("--isolation vm");
+    let reports = sloplet.invoke(&["doctor", "--json"]).finish().json();
+    let kata = reports.as_array().unwrap().iter().find(|report| report["driver"] == "kata").unwrap().clone();
+    assert!(kata["unavailable"].as_str().is_some_and(|reason| reason.contains("kata")), "{kata}");
 }
 
 /// For each wall a module with all tests.
@@ -118,6 +132,22 @@ macro_rules! walls {
 walls! {
     namespaces: Wall {
         name: "namespaces",
+        isolation: "container",
+        own_kernel: false,
+        memory_snapshots: false,
+        shared_folders: true,
+        image: "host",
+    };
+    crun: Wall {
+        name: "crun",
+        isolation: "container",
+        own_kernel: false,
+        memory_snapshots: false,
+        shared_folders: true,
+        image: "host",
+    };
+    runc: Wall {
+        name: "runc",
         isolation: "container",
         own_kernel: false,
         memory_snapshots: false,

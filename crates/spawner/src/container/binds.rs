@@ -18,7 +18,7 @@ use super::procfs;
 use super::root::{attach, make_place};
 use crate::idmap;
 use crate::lease::Lease;
-use crate::plan::{Container, Mount, Plan, Wall};
+use crate::plan::{Container, Device, Mount, Plan, Runtime, Wall};
 use crate::protocol::{During, Privilege, Problem};
 
 /// What the child needs and cannot open itself: its user ids reach none of the host's folders.
@@ -34,9 +34,11 @@ pub struct Materials {
     pub layers: Vec<OwnedFd>,
     /// Host folders of the image.
     pub system: Vec<OwnedFd>,
+    /// What goes with devices.
+    pub shown: Vec<OwnedFd>,
     /// Host folders of the user.
     pub mounts: Vec<OwnedFd>,
-    /// The programs of a runtime and of the agent behind it.
+    /// The programs of a runtime and of the agent behind it, and its libraries.
     pub runtime: Vec<OwnedFd>,
 }
 
@@ -71,15 +73,24 @@ impl Materials {
             plan.mounts.iter().map(|mount| open_mount(thread, mount, owner, whole)).collect::<Result<_, _>>()?;
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = if whole.lacks("devices") { Path::new("/dev") } else { templates.devices };
-        let devices = devices::open_copy(devices, privilege)?;
-        let programs = plan.runtime.iter().flat_map(|runtime| [&runtime.program, &runtime.agent]);
+        let nodes: Vec<&Device> = plan.devices.iter().filter(|device| device.node).collect();
+        let devices = match nodes.is_empty() {
+            true => devices::open_copy(devices, privilege)?,
+            false => devices::open_own(templates.devices, privilege, &nodes)?,
+        };
+        let shown = plan.devices.iter().filter(|device| !device.node);
+        let shown = shown.map(|device| open_system(host_path(&device.from), whole)).collect::<Result<_, _>>()?;
+        let programs = plan.runtime.iter().flat_map(Runtime::programs);
         let runtime = programs.map(|path| open_system(host_path(path), whole)).collect::<Result<_, _>>()?;
-        Ok(Self { devices, masks: procfs::open_copy(templates.masks)?, disk, layers, system, mounts, runtime })
+        Ok(Self { devices, masks: procfs::open_copy(templates.masks)?, disk, layers, system, shown, mounts, runtime })
     }
 
     /// To be passed to the child.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let many = [&self.layers, &self.system, &self.mounts, &self.runtime].into_iter().flatten().map(AsFd::as_fd);
+        let many = [&self.layers, &self.system, &self.shown, &self.mounts, &self.runtime]
+            .into_iter()
+            .flatten()
+            .map(AsFd::as_fd);
         [self.devices.as_fd(), self.masks.as_fd()]
             .into_iter()
             .chain(self.disk.as_ref().map(AsFd::as_fd))
@@ -97,9 +108,10 @@ impl Materials {
         let disk = plan.disk_on_file.then(&mut next).transpose()?;
         let mut take = |count: usize| (0..count).map(|_| next()).collect::<Result<Vec<_>, _>>();
         let (layers, system) = (take(plan.layers.len())?, take(plan.system.len())?);
+        let shown = take(plan.devices.iter().filter(|device| !device.node).count())?;
         let mounts = take(plan.mounts.len())?;
-        let runtime = take(if plan.runtime.is_some() { 2 } else { 0 })?;
-        Ok(Self { devices, masks, disk, layers, system, mounts, runtime })
+        let runtime = take(plan.runtime.iter().flat_map(Runtime::programs).count())?;
+        Ok(Self { devices, masks, disk, layers, system, shown, mounts, runtime })
     }
 }
 
@@ -222,6 +234,12 @@ fn mount_disk(image: &OwnedFd, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd,
 pub fn attach_all(root: &OwnedFd, plan: &Container, system: Vec<OwnedFd>, mounts: Vec<OwnedFd>) -> Result<(), Problem> {
     attach_system(root, plan, system)?;
     attach_each(root, plan.mounts.iter().map(|mount| &mount.to).zip(mounts))
+}
+
+/// Attaches what goes with devices.
+pub fn attach_shown(root: &OwnedFd, plan: &Container, shown: Vec<OwnedFd>) -> Result<(), Problem> {
+    let files = plan.devices.iter().filter(|device| !device.node);
+    attach_each(root, files.map(|device| &device.to).zip(shown))
 }
 
 /// Attaches system folders only.

@@ -1,14 +1,18 @@
 //! `/dev`: the few devices a program expects, a terminal multiplexer and shared memory of its own.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mkdir, mknodat, open};
-use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
+use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mkdir, mknodat, open, stat};
+use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
 use sloplet_sys::mount::{Attributes, set_attributes};
 
 use super::root::{attach as attach_mount, new_filesystem, place};
+use crate::plan::Device;
 use crate::protocol::{During, Privilege, Problem};
 
 /// Device files, with their numbers.
@@ -29,12 +33,7 @@ pub fn fill(at: &Path, privilege: &Privilege) -> Result<(), Problem> {
             let mode = Mode::from_raw_mode(0o666);
             mknodat(CWD, &path, FileType::CharacterDevice, mode, makedev(major, minor)).during(step)?;
         } else {
-            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-            let file = open(&path, flags, Mode::from_raw_mode(0o644)).during(step)?;
-            drop(file);
-            let target = open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(step)?;
-            let host = Path::new("/dev").join(name);
-            attach_mount(clone_tree(&host, false)?, target.as_fd(), name)?;
+            bind_node(&Path::new("/dev").join(name), &path, step)?;
         }
     }
     for name in ["pts", "shm"] {
@@ -68,6 +67,53 @@ pub fn open_copy(prepared: &Path, privilege: &Privilege) -> Result<OwnedFd, Prob
     // ordinary user may not change.
     set_attributes(copy.as_fd(), attributes, false, None).during("make /dev read-only")?;
     Ok(copy)
+}
+
+/// A `/dev` for one sandbox alone, with more devices in it. `prepared` is that of the others, beside which it is made.
+pub fn open_own(prepared: &Path, privilege: &Privilege, nodes: &[&Device]) -> Result<OwnedFd, Problem> {
+    let step = "prepare a /dev with devices of the host";
+    let own = prepared.with_file_name("dev-own");
+    match mkdir(&own, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(Problem::new(step, error)),
+    }
+    let target = open(&own, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(step)?;
+    let options = [("size", "64k".to_owned()), ("mode", "0755".to_owned())];
+    attach_mount(new_filesystem("tmpfs", &options, MountAttrFlags::empty())?, target.as_fd(), "a /dev")?;
+    let made = fill(&own, privilege)
+        .and_then(|()| nodes.iter().try_for_each(|node| add(&own, privilege, node)))
+        .and_then(|()| open_copy(&own, privilege));
+    unmount(&own, UnmountFlags::DETACH).during(step)?;
+    made
+}
+
+/// Adds a device of the host to a `/dev`. As root it is a file of its own that everybody inside may open, for it was asked for;
+/// an ordinary user's is the host's, with its permissions.
+fn add(at: &Path, privilege: &Privilege, node: &Device) -> Result<(), Problem> {
+    let (from, to) = (Path::new(OsStr::from_bytes(&node.from)), Path::new(OsStr::from_bytes(&node.to)));
+    let step = format!("show the device {}", from.display());
+    let found = stat(from).during(&step)?;
+    let name = to.strip_prefix("/dev").ok().filter(|_| FileType::from_raw_mode(found.st_mode).is_char_device());
+    let Some(name) = name else { return Err(Problem::plain(&step, "it is no character device below /dev")) };
+    let path = at.join(name);
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).during(&step)?;
+    }
+    match privilege {
+        Privilege::Root => {
+            let mode = Mode::from_raw_mode(0o666);
+            mknodat(CWD, &path, FileType::CharacterDevice, mode, found.st_rdev).during(&step)
+        }
+        _ => bind_node(from, &path, &step),
+    }
+}
+
+/// Lays a device of the host over a file that is made for it.
+fn bind_node(host: &Path, path: &Path, step: &str) -> Result<(), Problem> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    drop(open(path, flags, Mode::from_raw_mode(0o644)).during(step)?);
+    let target = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(step)?;
+    attach_mount(clone_tree(host, false)?, target.as_fd(), &path.display().to_string())
 }
 
 /// Puts `/dev` into the new root.

@@ -49,6 +49,7 @@ pub fn enclose(
     devices::attach(&root, materials.devices, plan.shm, switch_users)?;
     procfs::attach(&root, materials.masks, whole)?;
     binds::attach_all(&root, plan, materials.system, materials.mounts)?;
+    binds::attach_shown(&root, plan, materials.shown)?;
     files::put(&root, &whole.files)?;
     if bare {
         root::cover(&root)?;
@@ -70,6 +71,12 @@ pub fn become_root_inside() -> Result<(), Problem> {
     set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).during("become user 0 inside")
 }
 
+/// Bytes that a process may lock in memory: what most distributions allow.
+pub const LOCKED: u64 = 8 << 20;
+
+/// Bytes in message queues, which the kernel counts for the host's user: its own default.
+pub const MESSAGES: u64 = 819_200;
+
 /// Bounds that cgroups do not know.
 pub fn limit_resources(bounds: &Bounds, plan: &Plan) -> Result<(), Problem> {
     // Lowering only: the hard limit that this process has cannot be raised without CAP_SYS_RESOURCE.
@@ -82,8 +89,8 @@ pub fn limit_resources(bounds: &Bounds, plan: &Plan) -> Result<(), Problem> {
     if !plan.lacks("core-dumps") {
         lower(Resource::Core, 0)?;
     }
-    lower(Resource::Memlock, 8 << 20)?;
-    lower(Resource::Msgqueue, 819_200)
+    lower(Resource::Memlock, LOCKED)?;
+    lower(Resource::Msgqueue, MESSAGES)
 }
 
 /// Where the child mounts its stage: a folder that exists everywhere and that everybody may enter.

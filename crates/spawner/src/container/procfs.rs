@@ -13,14 +13,14 @@ use crate::plan::Plan;
 use crate::protocol::{During, Problem};
 
 /// Files of the host kernel that tell about the host or reach into it; shown empty.
-const MASKED_FILES: [&str; 7] =
+pub const MASKED_FILES: [&str; 7] =
     ["kcore", "keys", "key-users", "timer_list", "sched_debug", "latency_stats", "interrupts"];
 
 /// The same for folders.
-const MASKED_FOLDERS: [&str; 3] = ["acpi", "asound", "scsi"];
+pub const MASKED_FOLDERS: [&str; 3] = ["acpi", "asound", "scsi"];
 
 /// Shown, but not to be written, whatever the permissions inside say.
-const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
+pub const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
 /// What the kernel counts per user *and* for whoever made the user namespace: without a bound of its own, one sandbox could
 /// use up what the host's user has.
@@ -59,13 +59,7 @@ pub fn attach(root: &OwnedFd, masks: OwnedFd, plan: &Plan) -> Result<(), Problem
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let proc = new_filesystem("proc", &[], flags)?;
     attach_mount(&proc, place(root.as_fd(), "proc")?.as_fd(), "/proc")?;
-    for (name, value) in USER_LIMITS {
-        // Best effort: a kernel without the setting has no such limit to protect, either.
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        if let Ok(setting) = rustix::fs::openat(&proc, name, flags, Mode::empty()) {
-            let _ = rustix::io::write(&setting, value.as_bytes());
-        }
-    }
+    limit_user(&proc);
     let cover = |names: &[&str], mask: &str| {
         for name in names {
             match open_beneath(&proc, name) {
@@ -94,23 +88,39 @@ pub fn attach(root: &OwnedFd, masks: OwnedFd, plan: &Plan) -> Result<(), Problem
         attach_mount(copy, target.as_fd(), name)?;
     }
     // After its folder was made read-only: that would lie on top of it.
-    give_boot_id(&proc)
+    write_boot_id(CWD)?;
+    lay_boot_id(&proc, CWD)
 }
 
-/// Lays an identity of this sandbox's own over the host's.
-fn give_boot_id(proc: &OwnedFd) -> Result<(), Problem> {
+/// Bounds what the kernel counts for the user namespace of this process.
+pub fn limit_user(proc: &OwnedFd) {
+    for (name, value) in USER_LIMITS {
+        // Best effort: a kernel without the setting has no such limit to protect, either.
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        if let Ok(setting) = rustix::fs::openat(proc, name, flags, Mode::empty()) {
+            let _ = rustix::io::write(&setting, value.as_bytes());
+        }
+    }
+}
+
+/// Writes an identity of the sandbox's own into a folder.
+pub fn write_boot_id(folder: BorrowedFd<'_>) -> Result<(), Problem> {
+    let step = "write a boot id";
+    let mut random = [0u8; 16];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).during(step)?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, "boot_id", flags, Mode::from_raw_mode(0o444)).during(step)?;
+    rustix::io::write(&file, uuid(random).as_bytes()).during(step).map(drop)
+}
+
+/// Lays the one that was written over the host's.
+pub fn lay_boot_id(proc: &OwnedFd, folder: BorrowedFd<'_>) -> Result<(), Problem> {
     let step = "give the sandbox a boot id";
     let target = match open_beneath(proc, BOOT_ID) {
         Err(Errno::NOENT) => return Ok(()),
         target => target.during(step)?,
     };
-    let mut random = [0u8; 16];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).during(step)?;
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = open("boot_id", flags, Mode::from_raw_mode(0o444)).during(step)?;
-    rustix::io::write(&file, uuid(random).as_bytes()).during(step)?;
-    drop(file);
-    let copy = copy_of(CWD, "boot_id").during(step)?;
+    let copy = copy_of(folder, "boot_id").during(step)?;
     let attributes = Attributes::READ_ONLY | Attributes::NO_SUID | Attributes::NO_DEV | Attributes::NO_EXEC;
     set_attributes(copy.as_fd(), attributes, false, None).during(step)?;
     attach_mount(copy, target.as_fd(), BOOT_ID)

@@ -1,4 +1,4 @@
-//! The small root that a runtime lives in.
+//! The small root that a runtime lives in: its program and libraries, a `/proc`, a `/dev`, its bundle, the sandbox's root.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use rustix::thread::set_no_new_privs;
 
 use crate::container::binds::attach_system;
 use crate::container::root::{self, attach, new_filesystem};
-use crate::container::{HandOut, Materials, become_root_inside, files};
+use crate::container::{HandOut, Materials, become_root_inside, files, procfs};
 use crate::plan::{Container, Plan, Runtime};
 use crate::protocol::{During, Problem};
 
@@ -35,6 +35,8 @@ pub mod places {
     pub const STATE: &str = "/state";
     /// What the runtime says.
     pub const LOG: &str = "/log";
+    /// Where a runtime that goes writes whom it has started.
+    pub const PID: &str = "/pid";
 }
 
 /// In the stage.
@@ -77,6 +79,7 @@ pub fn enclose(
         ("tmp", 0o1777),
         ("temporary", 0o755),
         ("kit", 0o700),
+        ("kit/door", 0o700),
         ("door", 0o700),
         ("mounts", 0o755),
         ("bundle", 0o755),
@@ -85,16 +88,31 @@ pub fn enclose(
         mkdirat(&house, name, Mode::from_raw_mode(mode)).during(step)?;
     }
     mount_move("root", format!("{HOUSE}/root")).during(step)?;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    put(&house, "temporary", open_tree(&temporary, "", flags).during(step)?)?;
+    let copied = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    put(&house, "temporary", open_tree(&temporary, "", copied).during(step)?)?;
     put(&house, "dev", materials.devices)?;
     // Without the masks of a sandbox: with them, the runtime could not mount a fresh one for its own sandbox.
-    put(&house, "proc", new_filesystem("proc", &[], MountAttrFlags::empty())?)?;
+    let proc = new_filesystem("proc", &[], MountAttrFlags::empty())?;
+    put(&house, "proc", &proc)?;
+    if runtime.shares_kernel {
+        // They look for it, though what bounds them is around the house.
+        let place = root::make_place(house.as_fd(), "/sys/fs/cgroup", true)?;
+        let groups = new_filesystem("cgroup2", &[], flags | MountAttrFlags::MOUNT_ATTR_RDONLY)?;
+        attach(groups, place.as_fd(), "the runtime's cgroups")?;
+        procfs::limit_user(&proc);
+        let kit = openat(&house, "kit", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        procfs::write_boot_id(kit.during(step)?.as_fd())?;
+    }
     let mut programs = materials.runtime.into_iter();
-    for name in ["runtime", "kit/agent"] {
+    let closed = runtime.closed.as_ref().map(|_| "kit/closed");
+    for name in ["runtime", "kit/agent"].into_iter().chain(closed) {
         let program = programs.next().ok_or_else(|| Problem::plain(step, "a program is missing"))?;
         write(&house, name, b"")?;
         put(&house, name, program)?;
+    }
+    for (path, library) in runtime.libraries.iter().zip(programs) {
+        let name = String::from_utf8_lossy(path);
+        attach(library, root::make_place(house.as_fd(), &name, false)?.as_fd(), &name)?;
     }
     write(&house, "door/open", b"")?;
     write(&house, "bundle/config.json", &runtime.config)?;
@@ -114,7 +132,11 @@ pub fn enclose(
     umask(Mode::WGRP | Mode::WOTH);
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).during("limit resources")?;
-    set_no_new_privs(true).during("forbid new privileges")
+    // Where programs inside are the host's own processes, some of them may become root inside.
+    match runtime.shares_kernel {
+        true => Ok(()),
+        false => set_no_new_privs(true).during("forbid new privileges"),
+    }
 }
 
 /// The image's `/tmp`, made if it has none.
@@ -132,7 +154,7 @@ fn temporary(sandbox: &OwnedFd) -> Result<OwnedFd, Problem> {
     }
 }
 
-fn put(house: &OwnedFd, name: &str, tree: OwnedFd) -> Result<(), Problem> {
+fn put(house: &OwnedFd, name: &str, tree: impl AsFd) -> Result<(), Problem> {
     let place = openat(house, name, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
     attach(tree, place.during(&format!("find {name} in the house"))?.as_fd(), name)
 }

@@ -93,6 +93,11 @@ impl<'a> Keeper<'a> {
                 Ok(stream) => drop(send_now(&guest, &Answer::Connected, &[stream.as_fd()])),
                 Err(problem) => drop(send_now(&guest, &Answer::Failed(problem), &[])),
             },
+            Ok(Some((Request::Checkpoint, _))) if self.runtime.shares_kernel => {
+                let problem =
+                    Problem::plain("save the sandbox's memory", "its runtime has no kernel of its own to save");
+                let _ = send_now(&guest, &Answer::Failed(problem), &[]);
+            }
             Ok(Some((Request::Checkpoint, mut fds))) if !fds.is_empty() => {
                 let memory = fds.remove(0);
                 match self.save(&memory) {
@@ -218,12 +223,26 @@ fn launch(runtime: &Runtime, memory: Option<&OwnedFd>, input: Stdio) -> Result<(
             let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
             command.args(["restore", "--image-path", &path, "--bundle", places::BUNDLE, NAME]);
         }
+        None if runtime.shares_kernel => {
+            command.args(["run", "--detach", "--pid-file", places::PID, "--bundle", places::BUNDLE, NAME]);
+        }
         None => {
             command.args(["run", "--bundle", places::BUNDLE, NAME]);
         }
     }
-    let child = command.spawn().during(step)?;
-    let pid = child.id() as i32;
+    let mut child = command.spawn().during(step)?;
+    let pid = match runtime.shares_kernel {
+        // It is gone once the agent has started, which is a child of this process then.
+        true => {
+            let status = child.wait().during(step)?;
+            if !status.success() {
+                return Err(why(status.code().unwrap_or(137)));
+            }
+            let pid = fs::read_to_string(places::PID).during(step)?;
+            pid.trim().parse().map_err(|_| Problem::plain(step, "it does not say whom it started"))?
+        }
+        false => child.id() as i32,
+    };
     let number = Pid::from_raw(pid).ok_or_else(|| Problem::plain(step, "it has no pid"))?;
     Ok((pid, pidfd_open(number, PidfdFlags::empty()).during(step)?))
 }

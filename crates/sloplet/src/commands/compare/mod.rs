@@ -1,4 +1,6 @@
-//! `sloplet compare`: what each wall costs, measured here and now.
+//! `sloplet compare`: what each wall costs, measured here and now. [`picture`] draws it.
+
+mod picture;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -80,7 +82,8 @@ pub fn run(data: Option<PathBuf>, rounds: usize, json: bool, svg: Option<&Path>)
     }
     engine.shut_down();
     if let Some(path) = svg {
-        std::fs::write(path, picture(&rows)).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(path, picture::draw(&rows, rounds.max(1)))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if json {
         say!("{}", serde_json::to_string_pretty(&rows)?);
@@ -181,41 +184,4 @@ pub fn inside() -> anyhow::Result<()> {
     }
     say!("{}", serde_json::to_string(&Inside { syscall_ns, write_mb_s, read_mb_s: rate(since) })?);
     Ok(())
-}
-
-/// A title, and the figure that it shows.
-type Chart = (&'static str, fn(&Figures) -> f64);
-
-/// Bars on a logarithmic scale: walls differ by orders of magnitude.
-fn picture(rows: &[Row]) -> String {
-    let measured: Vec<(&Row, &Figures)> = rows.iter().filter_map(|row| Some((row, row.figures.as_ref()?))).collect();
-    let charts: [Chart; 4] = [
-        ("start, ms", |it| it.start_ms),
-        ("exec, ms", |it| it.exec_ms),
-        ("memory, MiB", |it| it.memory_bytes as f64 / 1_048_576.0),
-        ("system call, µs", |it| it.inside.syscall_ns / 1000.0),
-    ];
-    let height = charts.len() * (34 + measured.len() * 22) + 16;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 640 {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"640\" height=\"{height}\" fill=\"white\"/>\n"
-    );
-    let mut y = 24;
-    for (title, value) in charts {
-        svg.push_str(&format!("<text x=\"12\" y=\"{y}\" font-weight=\"bold\">{title} (logarithmic)</text>\n"));
-        let log = |figure: f64| figure.max(0.001).log10() + 3.0;
-        let most = measured.iter().map(|(_, figures)| log(value(figures))).fold(0.1, f64::max);
-        for (row, figures) in &measured {
-            y += 22;
-            let (figure, width) = (value(figures), 380.0 * log(value(figures)) / most);
-            svg.push_str(&format!(
-                "<text x=\"12\" y=\"{}\">{}</text><rect x=\"130\" y=\"{}\" width=\"{width:.0}\" height=\"16\" fill=\"#4a7ab5\"/>\
-                 <text x=\"{:.0}\" y=\"{}\">{figure:.2}</text>\n",
-                y, row.driver, y - 13, 138.0 + width, y
-            ));
-        }
-        y += 34;
-    }
-    svg.push_str("</svg>\n");
-    svg
 }
