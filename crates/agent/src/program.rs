@@ -1,19 +1,24 @@
 //! The agent as a program, for walls that start a file: a kernel in user space, a virtual machine, a container engine.
 //!
 //! ```text
-//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter]
+//! __agent serve (--listen PATH | --device PATH | --fd N | --stdio)... --user NAME | --fixed NAME:HOME
+//!               [--root PATH] [--filter] [--allowlist]
 //! __agent relay PATH
+//! __agent join
 //! ```
 //! - `--fd` is a connected stream socket, inherited; `--device` a character device such as a virtio port, used again for
 //!   each host that opens its other end; `--listen` a socket, in a folder that only the agent's user may enter.
+//!   `--stdio` is the standard input and output, of whatever kind.
 //! - `--user` says whom commands are by default, where the agent is root and can become anybody; `--fixed` is for an agent
 //!   that is, and stays, one user.
 //! - `--filter` keeps commands from setting set-ID bits, where they can write to folders of the host.
+//! - `--allowlist` puts the agent, and so all commands, under the filter of a container, where whoever started it has not.
 //! - `relay` joins its standard input and output to an agent that listens, for hosts that have no other way to reach it.
+//! - `join` does the same for a socket that is its standard error, which is how `--stdio` works.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -28,17 +33,27 @@ use crate::{Config, Identity, door, serve};
 /// The hidden subcommand of a binary that is also an agent.
 pub const SUBCOMMAND: &str = "__agent";
 
-/// Runs the program; `filter` makes the filter for commands. The process must have one thread.
-pub fn main(words: &[String], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Result<()> {
+/// Filters of system calls that the program can be asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Filters {
+    /// Makes the one that keeps commands from setting set-ID bits.
+    pub set_id: fn() -> Vec<SockFilter>,
+    /// That of a container.
+    pub container: fn() -> &'static [SockFilter],
+}
+
+/// Runs the program. The process must have one thread.
+pub fn main(words: &[String], filters: Filters) -> io::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["relay", path] => relay(&UnixStream::connect(path)?),
-        ["serve", options @ ..] => serve(config(options, filter)?),
-        _ => Err(io::Error::other("what to do is missing: serve or relay")),
+        ["join"] => relay(&UnixStream::from(SingleThreaded::prove()?.inherited(2)?)),
+        ["serve", options @ ..] => serve(config(options, filters)?),
+        _ => Err(io::Error::other("what to do is missing: serve, relay or join")),
     }
 }
 
-fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Result<Config> {
+fn config(options: &[&str], filters: Filters) -> io::Result<Config> {
     let thread = SingleThreaded::prove()?;
     let mut config = Config {
         stream: None,
@@ -50,10 +65,15 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
         oom_score: File::options().read(true).write(true).open("/proc/self/oom_score_adj").ok(),
         command_filter: None,
     };
-    let (mut filter, mut options) = (Some(filter), options.iter());
+    let (mut allowlist, mut options) = (false, options.iter());
     while let Some(option) = options.next() {
-        if *option == "--filter" {
-            config.command_filter = filter.take().map(|make| make());
+        match *option {
+            "--filter" => config.command_filter = Some((filters.set_id)()),
+            "--allowlist" => allowlist = true,
+            "--stdio" => config.stream = Some(join_standard_streams()?),
+            _ => {}
+        }
+        if matches!(*option, "--filter" | "--allowlist" | "--stdio") {
             continue;
         }
         let value = options.next().ok_or_else(|| io::Error::other(format!("{option} needs a value")))?;
@@ -78,14 +98,28 @@ fn config(options: &[&str], filter: impl FnOnce() -> Vec<SockFilter>) -> io::Res
         }
     }
     if config.stream.is_none() && config.device.is_none() && config.listener.is_none() {
-        return Err(io::Error::other("a stream is missing: --listen, --device or --fd"));
+        return Err(io::Error::other("a stream is missing: --listen, --device, --fd or --stdio"));
     }
     // Nobody inside may look into the agent, where that is up to it.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Whoever started it must not wait for the end of these.
     let null = File::options().read(true).write(true).open("/dev/null")?;
     thread.replace_standard_fds(null.as_fd())?;
+    if allowlist {
+        sloplet_sys::filter::no_new_privs()?;
+        sloplet_sys::filter::install((filters.container)())?;
+    }
     Ok(config)
+}
+
+/// A socket whose other end is joined to the standard input and output, which may be pipes, by a process of its own.
+fn join_standard_streams() -> io::Result<OwnedFd> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut joining = std::process::Command::new("/proc/self/exe");
+    joining.args([SUBCOMMAND, "join"]).env_clear().stderr(OwnedFd::from(theirs));
+    // Reaped like all others.
+    drop(joining.spawn()?);
+    Ok(ours.into())
 }
 
 /// Copies in both directions until both have ended.

@@ -50,7 +50,11 @@ fn main() -> ExitCode {
     }
     if first.as_deref().is_some_and(|word| word == program::SUBCOMMAND) {
         let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
-        return match program::main(&words, sloplet_seccomp::set_id::program) {
+        let filters = program::Filters {
+            set_id: sloplet_seccomp::set_id::program,
+            container: || sloplet_seccomp::Profile::Container.program(),
+        };
+        return match program::main(&words, filters) {
             Ok(()) => ExitCode::SUCCESS,
             Err(problem) => {
                 complain!("{problem}");
