@@ -99,7 +99,7 @@ pub struct Parts<'a> {
 
 /// The container.
 pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBody, DriverError> {
-    let (Wanted { id, spec, image, egress, .. }, Parts { user, .. }) = (wanted, parts);
+    let (Wanted { id, spec, image, .. }, Parts { user, .. }) = (wanted, parts);
     let limits = &spec.limits;
     let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut agent = vec![format!("{}/{}", kit::PLACE, kit::PROGRAM), SUBCOMMAND.to_owned(), "serve".to_owned()];
@@ -115,7 +115,6 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
     let ulimit =
         |name: &str, value: i64| ResourcesUlimits { name: Some(name.into()), soft: Some(value), hard: Some(value) };
     let labels = [(OWNER, parts.owner), (SANDBOX, *id)].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let dns = |text: &str| egress.then(|| vec![text.to_owned()]);
     let host_config = HostConfig {
         auto_remove: Some(!parts.lasting),
         cap_drop: Some(vec!["ALL".into()]),
@@ -133,14 +132,14 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
         memory_swap: Some(bytes(limits.memory.0)),
         nano_cpus: Some(i64::from(limits.cpus.millis) * 1_000_000),
         pids_limit: Some(i64::from(limits.pids)),
-        ulimits: Some(vec![ulimit("nofile", bytes(OPEN_FILES)), ulimit("core", 0)]),
+        ulimits: Some(vec![ulimit("nofile", bytes(open_files())), ulimit("core", 0)]),
         init: Some(false),
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
         restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
-        // The engine writes the files about names itself.
-        dns: dns(&RESOLVER_V4.to_string()),
-        dns_options: egress.then(|| vec!["timeout:2".to_owned(), "attempts:2".to_owned()]),
-        dns_search: dns("."),
+        // The engine writes the file about resolvers itself, and would write the host's.
+        dns: Some(vec![RESOLVER_V4.to_string()]),
+        dns_options: Some(vec!["timeout:2".to_owned(), "attempts:2".to_owned()]),
+        dns_search: Some(vec![".".to_owned()]),
         ..Default::default()
     };
     Ok(ContainerCreateBody {
@@ -163,6 +162,12 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
         host_config: Some(host_config),
         ..Default::default()
     })
+}
+
+/// As many as this user may have, at most: an engine beside this process may not have more to give.
+fn open_files() -> u64 {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    hard.map_or(OPEN_FILES, |hard| hard.min(OPEN_FILES))
 }
 
 /// What can be written to, each in memory and bounded, together no more than the limit.
