@@ -2,7 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bollard::container::LogOutput;
@@ -26,36 +25,13 @@ pub struct Attached {
     output: Output,
     input: Input,
     rest: Bytes,
-    complaint: Complaint,
-}
-
-/// What a process said on its standard error.
-#[derive(Debug, Clone, Default)]
-pub struct Complaint(Arc<Mutex<Vec<u8>>>);
-
-impl Complaint {
-    /// One line of it.
-    pub fn text(&self) -> String {
-        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&said).into_owned();
-        text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
-    }
-
-    fn add(&self, more: &[u8]) {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = COMPLAINT.saturating_sub(said.len());
-        said.extend_from_slice(&more[..more.len().min(room)]);
-    }
+    /// What the process said on its standard error.
+    complaint: Vec<u8>,
 }
 
 impl Attached {
     fn new(output: Output, input: Input) -> Self {
-        Self { output, input, rest: Bytes::new(), complaint: Complaint::default() }
-    }
-
-    /// What the process complains about.
-    pub fn complaint(&self) -> Complaint {
-        self.complaint.clone()
+        Self { output, input, rest: Bytes::new(), complaint: Vec::new() }
     }
 
     /// The first process of a container.
@@ -94,11 +70,18 @@ impl AsyncRead for Attached {
         while self.rest.is_empty() {
             match self.output.as_mut().poll_next(context) {
                 Poll::Ready(Some(Ok(LogOutput::StdOut { message }))) => self.rest = message,
-                Poll::Ready(Some(Ok(LogOutput::StdErr { message }))) => self.complaint.add(&message),
+                Poll::Ready(Some(Ok(LogOutput::StdErr { message }))) => {
+                    let room = COMPLAINT.saturating_sub(self.complaint.len());
+                    self.complaint.extend_from_slice(&message[..message.len().min(room)]);
+                }
                 // Not of the process's output.
                 Poll::Ready(Some(Ok(_))) => {}
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(io::Error::other(error))),
-                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(None) => {
+                    let said = String::from_utf8_lossy(&self.complaint).trim().replace(char::is_control, " ");
+                    let end = if said.is_empty() { Ok(()) } else { Err(io::Error::other(format!("it says: {said}"))) };
+                    return Poll::Ready(end);
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }
