@@ -5,18 +5,19 @@ use std::fs;
 use serde_json::json;
 
 use super::Wall;
-use super::common::{Host, Server};
+use super::common::Server;
 
 /// Everything that a front end does with a sandbox.
 pub fn test(wall: Wall) {
-    let host = Host::shared();
-    let sloplet = host.root();
+    let ground = wall.shared();
+    let sloplet = ground.root();
     let server = Server::start(&sloplet);
     let (url, key) = (format!("http://{}", server.address), server.key.clone());
     let invoke = |words: &[&str]| server.invoke(words).env("SLOPLET_URL", &url).env("SLOPLET_API_KEY", &key).finish();
     let ok = |words: &[&str]| invoke(words).expect_code(0).out();
     ok(&["volume", "create", "kept"]);
-    let made = invoke(&["create", "--driver", wall.name, "--name", "one", "--volume", "kept:/kept", "--json"]);
+    let volume: &[&str] = if wall.engine { &[] } else { &["--volume", "kept:/kept"] };
+    let made = wall.create(&server, &[&["--name", "one", "--json"], volume].concat());
     let made = made.expect_code(0).json();
     assert_eq!((&made["isolation"], &made["driver"]), (&json!(wall.isolation), &json!(wall.name)));
     let report = server.ask("GET", "/sandboxes/one/capabilities", None).json();
@@ -34,8 +35,23 @@ pub fn test(wall: Wall) {
     std::os::unix::fs::symlink("a", folder.join("sub/link")).unwrap();
     ok(&["cp", folder.to_str().unwrap(), "one:/home/user/files"]);
     assert_eq!(ok(&["exec", "one", "--", "cat", "/home/user/files/sub/link"]), "content");
-    ok(&["exec", "one", "--", "sh", "-c", "echo back >/home/user/files/sub/b; mkdir /tmp/t; echo kept >/kept/f"]);
-    ok(&["exec", "--user", "root", "one", "--", "python3", "-c", "import os; os.remove('/etc/debian_version')"]);
+    ok(&["exec", "one", "--", "sh", "-c", "echo back >/home/user/files/sub/b; mkdir /tmp/t"]);
+    let removal = ["python3", "-c", "import os; os.remove('/etc/debian_version')"];
+    if wall.engine {
+        let refused = wall.create(&server, &["--name", "other", "--volume", "kept:/kept"]).expect_code(125);
+        refused.expect_said("cannot mount volumes");
+        let refused = invoke(&[&["exec", "--user", "root", "one", "--"], &removal[..]].concat()).expect_code(125);
+        refused.expect_said("no user");
+        // Nor can anybody else change the root.
+        let written = invoke(&["exec", "one", "--", "sh", "-c", "echo >/etc/x || echo >/x || echo >/usr/x"]);
+        assert!(
+            written.stderr.matches("Read-only").count() + written.stderr.matches("denied").count() == 3,
+            "{written}"
+        );
+    } else {
+        ok(&["exec", "one", "--", "sh", "-c", "echo kept >/kept/f"]);
+        ok(&[&["exec", "--user", "root", "one", "--"], &removal[..]].concat());
+    }
     let back = sloplet.folder("out").join("back");
     ok(&["cp", "one:/home/user/files", back.to_str().unwrap()]);
     assert_eq!(fs::read_to_string(back.join("sub/b")).unwrap(), "back\n");
@@ -68,6 +84,17 @@ pub fn test(wall: Wall) {
     let first = now();
     assert!((0..100).any(|_| now() > first), "it does not go on after {first}");
 
+    let usage = server.ask("GET", "/sandboxes/one/usage", None).json();
+    assert!(usage["memory_bytes"].as_u64() > Some(0) && usage["pids"].as_u64() > Some(0), "{usage}");
+    if wall.engine {
+        invoke(&["snapshot", "one", "saved"]).expect_code(125).expect_said("cannot take snapshots");
+        invoke(&["fork", "one", "--name", "two"]).expect_code(125).expect_said("cannot take snapshots");
+        assert_eq!(invoke(&["ls", "--json"]).json().as_array().map(Vec::len), Some(1));
+        ok(&["rm", "--all"]);
+        server.end();
+        return ground.engine.iter().for_each(|engine| engine.assert_nothing_left(&sloplet));
+    }
+
     // A snapshot and a fork have the files, also those that are gone; changes stay apart.
     ok(&["snapshot", "one", "saved"]);
     ok(&["fork", "one", "--name", "two"]);
@@ -84,8 +111,6 @@ pub fn test(wall: Wall) {
         ]);
         assert_eq!(seen, "content1000\n", "{name}");
     }
-    let usage = server.ask("GET", "/sandboxes/one/usage", None).json();
-    assert!(usage["memory_bytes"].as_u64() > Some(0) && usage["pids"].as_u64() > Some(0), "{usage}");
 
     // A volume outlives sandboxes.
     ok(&["rm", "--all"]);
@@ -97,14 +122,14 @@ pub fn test(wall: Wall) {
 
 /// The server is killed: sandboxes go on and are found again; the spawner, too: nothing is left.
 pub fn crash(wall: Wall) {
-    let host = Host::alone();
-    let sloplet = host.root();
+    let ground = wall.alone();
+    let sloplet = ground.root();
     wall.run(&sloplet, &[], &["true"]).expect_code(0);
-    let leaks = host.leaks();
+    let leaks = ground.host.leaks();
     let server = Server::start_with(&sloplet, &[]);
-    server.command(&["create", "--driver", wall.name, "--name", "one"]).expect_code(0);
+    wall.create(&server, &["--name", "one"]).expect_code(0);
     server.command(&["exec", "one", "--", "sh", "-c", "echo kept >/home/user/f"]).expect_code(0);
-    server.command(&["create", "--driver", wall.name, "--name", "frozen"]).expect_code(0);
+    wall.create(&server, &["--name", "frozen"]).expect_code(0);
     server.command(&["pause", "frozen"]).expect_code(0);
     server.kill();
     let server = Server::start_with(&sloplet, &[]);
@@ -115,7 +140,7 @@ pub fn crash(wall: Wall) {
     server.end_with_its_sandboxes();
 
     // Everybody dies at once, in the middle of it.
-    let running = sloplet.invoke_run(&["--driver", wall.name], &["sh", "-c", "setsid sleep 1000 & sleep 1000"]).start();
+    let running = sloplet.invoke_run(&wall.words(), &["sh", "-c", "setsid sleep 1000 & sleep 1000"]).start();
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let spawners = running.spawners();
     running.signal(rustix::process::Signal::KILL);
@@ -125,4 +150,5 @@ pub fn crash(wall: Wall) {
     let _ = running.finish();
     sloplet.invoke(&["gc"]).finish().expect_code(0);
     leaks.assert_none_new_after_a_server();
+    ground.engine.iter().for_each(|engine| engine.assert_nothing_left(&sloplet));
 }

@@ -14,7 +14,8 @@ mod limits;
 mod memory;
 mod network;
 
-use common::{Ended, Sloplet};
+use common::docker::{Engine, IMAGE};
+use common::{Ended, Host, Server, Sloplet};
 
 /// A wall, and what it is known to lack.
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +28,58 @@ pub struct Wall {
     pub own_kernel: bool,
     /// Whether it can save memory.
     pub memory_snapshots: bool,
+    /// Whether it is a container engine's: with images of its own, one user, a root that cannot be changed, the host's ids;
+    /// without snapshots and volumes.
+    pub engine: bool,
+}
+
+/// What a test of a wall runs on. The engine, if there is one, ends before the host's folder is removed.
+pub struct Ground {
+    /// For walls that need one.
+    pub engine: Option<Engine>,
+    /// The machine.
+    pub host: Host,
+}
+
+impl Ground {
+    /// sloplet as root.
+    pub fn root(&self) -> Sloplet {
+        match &self.engine {
+            Some(engine) => engine.known_to(self.host.root()),
+            None => self.host.root(),
+        }
+    }
 }
 
 impl Wall {
+    /// Takes a turn on the machine, next to other tests.
+    pub fn shared(&self) -> Ground {
+        self.on(Host::shared())
+    }
+
+    /// The same, with no other test.
+    pub fn alone(&self) -> Ground {
+        self.on(Host::alone())
+    }
+
+    fn on(&self, host: Host) -> Ground {
+        Ground { engine: self.engine.then(|| Engine::start(&host)), host }
+    }
+
+    /// What names it, for `run` and `create`.
+    pub fn words(&self) -> Vec<&'static str> {
+        let image: &[&str] = if self.engine { &["--image", IMAGE] } else { &[] };
+        [&["--driver", self.name], image].concat()
+    }
+
     /// `sloplet run --driver <name> <options> -- <command>`.
     pub fn run(&self, sloplet: &Sloplet, options: &[&str], command: &[&str]) -> Ended {
-        sloplet.run(&[&["--driver", self.name], options].concat(), command)
+        sloplet.run(&[&self.words(), options].concat(), command)
+    }
+
+    /// `sloplet create --driver <name> <options>`.
+    pub fn create(&self, server: &Server, options: &[&str]) -> Ended {
+        server.command(&[&["create"], &self.words()[..], options].concat())
     }
 
     /// The same with a program for Python: its own `ls` works behind every kernel.
@@ -90,6 +137,7 @@ macro_rules! walls {
 }
 
 walls! {
-    namespaces: Wall { name: "namespaces", isolation: "container", own_kernel: false, memory_snapshots: false };
-    gvisor: Wall { name: "gvisor", isolation: "gvisor", own_kernel: true, memory_snapshots: true };
+    namespaces: Wall { name: "namespaces", isolation: "container", own_kernel: false, memory_snapshots: false, engine: false };
+    gvisor: Wall { name: "gvisor", isolation: "gvisor", own_kernel: true, memory_snapshots: true, engine: false };
+    docker: Wall { name: "docker", isolation: "container", own_kernel: false, memory_snapshots: false, engine: true };
 }
