@@ -17,7 +17,7 @@ use sloplet_policy::{Bind, Spec};
 
 use crate::host::Host;
 use crate::kit;
-use crate::owner::{OWNER, SANDBOX};
+use crate::owner::{EGRESS, OWNER, SANDBOX};
 use crate::{failed, filter};
 
 /// Where the usual user's files are.
@@ -114,7 +114,8 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
     let filter = filter::text().map_err(|error| failed("make the filter of system calls", error))?;
     let ulimit =
         |name: &str, value: i64| ResourcesUlimits { name: Some(name.into()), soft: Some(value), hard: Some(value) };
-    let labels = [(OWNER, parts.owner), (SANDBOX, *id)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let labels = [(OWNER, parts.owner), (SANDBOX, *id)].into_iter().chain(wanted.egress.then_some((EGRESS, "")));
+    let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let host_config = HostConfig {
         auto_remove: Some(!parts.lasting),
         cap_drop: Some(vec!["ALL".into()]),
@@ -158,7 +159,7 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
         tty: Some(false),
         // An image could have the engine run something of its own.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..Default::default() }),
-        labels: Some(HashMap::from(labels)),
+        labels: Some(labels.collect()),
         host_config: Some(host_config),
         ..Default::default()
     })

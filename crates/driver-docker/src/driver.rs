@@ -11,15 +11,15 @@ use sloplet_engine::{
     Adopted, Adoption, Driver, DriverError, End, Machine, Overdue, Pending, PutFile, Unsupported, Wanted,
 };
 use sloplet_image::Image;
-use sloplet_policy::{DriverReport, Isolation};
+use sloplet_policy::{Capability, DriverReport, Isolation};
 
 use crate::host::{self, Host, explain, status};
 use crate::image::{self, Files};
 use crate::machine::{self, Contained};
-use crate::owner::{self, Owner, SANDBOX};
+use crate::owner::{self, EGRESS, Owner, SANDBOX};
 use crate::probe::{self, Found};
 use crate::stream::Attached;
-use crate::{container, failed, kit, report};
+use crate::{container, egress, failed, kit, report};
 
 /// Its name.
 pub const NAME: &str = "docker";
@@ -132,6 +132,17 @@ impl Docker {
                 return Err(error);
             }
         };
+        let (outlets, pid) = match wanted.egress {
+            true => match egress::open(&client, &id, false).await {
+                Ok((outlets, pid)) => (Some(outlets), Some(pid)),
+                Err(error) => {
+                    let _ = owner::remove(&client, &id).await;
+                    let _ = std::fs::remove_dir_all(&folder);
+                    return Err(error);
+                }
+            },
+            false => (None, None),
+        };
         let machine = Contained::new(machine::Parts {
             client,
             container: id,
@@ -139,8 +150,8 @@ impl Docker {
             lasting,
             frozen: false,
             files: Some(folder),
-            outlets: None,
-            pid: None,
+            outlets,
+            pid,
         });
         machine.count_down(Some(wanted.spec.limits.timeout.0), Overdue::Destroy);
         Ok(Box::new(machine))
@@ -188,6 +199,12 @@ impl Docker {
             let sandbox = found.labels.as_ref().and_then(|labels| labels.get(SANDBOX)).cloned();
             match (sandbox, living(&found)) {
                 (Some(id), Some(frozen)) => {
+                    let has_way = found.labels.as_ref().is_some_and(|labels| labels.contains_key(EGRESS));
+                    let way = match has_way {
+                        true => egress::open(&client, &container, true).await.ok(),
+                        false => None,
+                    };
+                    let (outlets, pid) = way.unzip();
                     let machine = Contained::new(machine::Parts {
                         client: client.clone(),
                         container,
@@ -195,8 +212,8 @@ impl Docker {
                         lasting: true,
                         frozen,
                         files: Some(owner::folder(&self.data_dir).join("files").join(&id)),
-                        outlets: None,
-                        pid: None,
+                        outlets,
+                        pid,
                     });
                     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
                     let made = Duration::from_secs(found.created.unwrap_or_default().try_into().unwrap_or_default());
@@ -339,6 +356,11 @@ impl Driver for Docker {
         report::report(&self.host, self.found())
     }
 
+    fn egress(&self) -> Capability {
+        egress::capability(&self.host, self.found())
+    }
+
+    /// Making one means waiting for the engine once more.
     fn spares_outlets(&self) -> bool {
         false
     }

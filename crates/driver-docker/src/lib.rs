@@ -10,6 +10,7 @@
 //! - [`driver`]: [`Docker`], the driver. [`machine`]: one running container. [`stream`]: bytes to and from an agent.
 //! - [`host`]: where the engine is. [`probe`]: what it is; remembered. [`report`]: what holds.
 //! - [`container`]: from a spec to a container. [`filter`]: the allowlist as the engine reads it. [`kit`]: the agent's volume.
+//! - [`egress`]: a container's way out.
 //! - [`image`]: images by their names, and what is in them.
 //! - [`owner`]: what is on the engine, and whose it is; cleaning up.
 //!
@@ -21,6 +22,7 @@
 
 pub mod container;
 pub mod driver;
+pub mod egress;
 pub mod filter;
 pub mod host;
 pub mod image;

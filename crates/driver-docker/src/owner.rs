@@ -25,6 +25,9 @@ pub const OWNER: &str = "sloplet.owner";
 /// The sandbox that a container is.
 pub const SANDBOX: &str = "sloplet.sandbox";
 
+/// That a container has a way out.
+pub const EGRESS: &str = "sloplet.egress";
+
 /// A volume with an agent.
 pub const AGENT: &str = "sloplet.agent";
 
