@@ -17,7 +17,7 @@ pub fn test(wall: Wall) {
     let ok = |words: &[&str]| invoke(words).expect_code(0).out();
     ok(&["volume", "create", "kept"]);
     let volume: &[&str] = if wall.engine { &[] } else { &["--volume", "kept:/kept"] };
-    let made = wall.create(&server, &[&["--name", "one", "--json"], volume].concat());
+    let made = invoke(&wall.creation(&[&["--name", "one", "--json"], volume].concat()));
     let made = made.expect_code(0).json();
     assert_eq!((&made["isolation"], &made["driver"]), (&json!(wall.isolation), &json!(wall.name)));
     let report = server.ask("GET", "/sandboxes/one/capabilities", None).json();
@@ -38,7 +38,7 @@ pub fn test(wall: Wall) {
     ok(&["exec", "one", "--", "sh", "-c", "echo back >/home/user/files/sub/b; mkdir /tmp/t"]);
     let removal = ["python3", "-c", "import os; os.remove('/etc/debian_version')"];
     if wall.engine {
-        let refused = wall.create(&server, &["--name", "other", "--volume", "kept:/kept"]).expect_code(125);
+        let refused = invoke(&wall.creation(&["--name", "other", "--volume", "kept:/kept"])).expect_code(125);
         refused.expect_said("cannot mount volumes");
         let refused = invoke(&[&["exec", "--user", "root", "one", "--"], &removal[..]].concat()).expect_code(125);
         refused.expect_said("no user");
@@ -127,9 +127,9 @@ pub fn crash(wall: Wall) {
     wall.run(&sloplet, &[], &["true"]).expect_code(0);
     let leaks = ground.host.leaks();
     let server = Server::start_with(&sloplet, &[]);
-    wall.create(&server, &["--name", "one"]).expect_code(0);
+    server.command(&wall.creation(&["--name", "one"])).expect_code(0);
     server.command(&["exec", "one", "--", "sh", "-c", "echo kept >/home/user/f"]).expect_code(0);
-    wall.create(&server, &["--name", "frozen"]).expect_code(0);
+    server.command(&wall.creation(&["--name", "frozen"])).expect_code(0);
     server.command(&["pause", "frozen"]).expect_code(0);
     server.kill();
     let server = Server::start_with(&sloplet, &[]);

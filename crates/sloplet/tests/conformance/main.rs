@@ -15,7 +15,7 @@ mod memory;
 mod network;
 
 use common::docker::{Engine, IMAGE};
-use common::{Ended, Host, Server, Sloplet};
+use common::{Ended, Host, Sloplet};
 
 /// A wall, and what it is known to lack.
 #[derive(Debug, Clone, Copy)]
@@ -77,9 +77,9 @@ impl Wall {
         sloplet.run(&[&self.words(), options].concat(), command)
     }
 
-    /// `sloplet create --driver <name> <options>`.
-    pub fn create(&self, server: &Server, options: &[&str]) -> Ended {
-        server.command(&[&["create"], &self.words()[..], options].concat())
+    /// `create --driver <name> <options>`.
+    pub fn creation<'a>(&self, options: &[&'a str]) -> Vec<&'a str> {
+        [&["create"], &self.words()[..], options].concat()
     }
 
     /// The same with a program for Python: its own `ls` works behind every kernel.

@@ -9,7 +9,7 @@ pub fn test(wall: Wall) {
     let sloplet = ground.root();
     let server = Server::start(&sloplet);
     let ok = |words: &[&str]| server.command(words).expect_code(0).out();
-    wall.create(&server, &["--name", "one"]).expect_code(0);
+    ok(&wall.creation(&["--name", "one"]));
     if !wall.memory_snapshots {
         server
             .command(&["snapshot", "--memory", "one", "warm"])
