@@ -458,6 +458,11 @@ impl Engine {
         }
     }
 
+    /// Whether the wall that a description asks for starts from images of its own, and knows none of the store's.
+    pub fn has_own_images(&self, spec: &Spec) -> Result<bool, EngineError> {
+        Ok(self.driver(spec)?.find_image(&spec.image).is_some())
+    }
+
     /// Finds an image of the store. Whether the `host` image is still up to date takes some sixty looks at the host's files: once a
     /// second is enough.
     pub fn resolve(&self, name: &str) -> Result<Image, ImageError> {

@@ -96,6 +96,9 @@ fn main() -> ExitCode {
         let said = |words: &[&str]| {
             std::env::args_os().any(|given| words.iter().any(|word| given.to_string_lossy().starts_with(word)))
         };
+        if said(&["docker", "--driver=docker"]) {
+            return None; // a container engine has no use for one
+        }
         let haste = match (said(&["process", "--isolation=process"]), said(&["--allow", "--ask", "--secret"])) {
             (true, _) => Haste::None,
             (false, true) => Haste::OneContainerWithOutlet,

@@ -102,37 +102,48 @@ fn signed(engine: &Engine, report: &Report) -> std::io::Result<()> {
     written.and_then(|()| ledger.flush()).map_err(std::io::Error::other)
 }
 
-/// Why some walls are not attacked.
-const OWN_KERNEL: &str =
-    "the probes judge the host's kernel, and would call much a breach that another kernel answers by itself";
-
-fn has_own_kernel(level: Isolation) -> bool {
-    matches!(level, Isolation::Gvisor | Isolation::Vm)
+/// Why a wall is not attacked, if it is not.
+fn objection(driver: &str, level: Isolation) -> Option<&'static str> {
+    match level {
+        Isolation::Gvisor | Isolation::Vm => Some(
+            "the probes judge the host's kernel, and would call much a breach that another kernel answers by itself",
+        ),
+        _ if driver == sloplet_driver_docker::driver::NAME => {
+            Some("the probes act as root inside, too, and a container engine's containers have none")
+        }
+        _ => None,
+    }
 }
 
 /// Which walls, by name. Of all, those that work here.
 fn walls(engine: &Engine, spec: &Spec) -> anyhow::Result<Vec<String>> {
     let known: Vec<(&str, Isolation)> = engine.walls().collect();
     match spec.driver.as_deref() {
-        None if has_own_kernel(spec.isolation) => bail!("{} cannot be verified yet: {OWN_KERNEL}", spec.isolation),
-        None => Ok(vec![engine.driver_name(spec)?.to_owned()]),
+        None => {
+            let name = engine.driver_name(spec)?;
+            match objection(name, spec.isolation) {
+                Some(objection) => bail!("{} cannot be verified yet: {objection}", spec.isolation),
+                None => Ok(vec![name.to_owned()]),
+            }
+        }
         Some("all") => {
-            let works = |report: &DriverReport| match &report.unavailable {
-                _ if has_own_kernel(report.isolation) => {
-                    complain!("sloplet: {} is left out: {OWN_KERNEL}", report.driver);
-                    false
+            let works = |report: &DriverReport| {
+                match (objection(&report.driver, report.isolation), &report.unavailable) {
+                    (Some(objection), _) => complain!("sloplet: {} is left out: {objection}", report.driver),
+                    (None, Some(reason)) => {
+                        complain!("sloplet: {} does not work here: {}", report.driver, terminal::harmless(reason));
+                    }
+                    (None, None) => return true,
                 }
-                Some(reason) => {
-                    complain!("sloplet: {} does not work here: {}", report.driver, terminal::harmless(reason));
-                    false
-                }
-                None => true,
+                false
             };
             Ok(engine.reports().into_iter().filter(works).map(|report| report.driver).collect())
         }
         Some(name) => match known.iter().find(|(known, level)| *known == name || level.name() == name) {
-            Some((known, level)) if has_own_kernel(*level) => bail!("{known} cannot be verified yet: {OWN_KERNEL}"),
-            Some((known, _)) => Ok(vec![(*known).to_owned()]),
+            Some((known, level)) => match objection(known, *level) {
+                Some(objection) => bail!("{known} cannot be verified yet: {objection}"),
+                None => Ok(vec![(*known).to_owned()]),
+            },
             None => {
                 let names: Vec<&str> = known.iter().map(|(known, _)| *known).collect();
                 bail!("there is no driver '{name}': choose of all, {}", names.join(", "))

@@ -115,6 +115,12 @@ impl Engine {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
     }
 
+    /// Asks it to make something.
+    pub fn post(&self, path: &str, body: &serde_json::Value) -> serde_json::Value {
+        let options = ["-X", "POST", "-H", "Content-Type: application/json", "-d", &body.to_string()];
+        serde_json::from_str(&self.curl(&options, path)).unwrap()
+    }
+
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.join("socket")
