@@ -191,8 +191,10 @@ fn places(spec: &Spec, parts: &Parts<'_>) -> HashMap<String, String> {
         format!("rw,exec,nosuid,nodev,size={size},nr_inodes={files},mode={mode},uid={uid},gid={gid}")
     };
     let mut places: HashMap<String, String> = paths.iter().map(|path| (path.clone(), options(path))).collect();
-    let door = format!("rw,noexec,nosuid,nodev,size=4096,nr_inodes=8,mode=0700,uid={uid},gid={gid}");
-    places.insert(format!("{}/{}", kit::PLACE, kit::DOOR), door);
+    if parts.lasting {
+        let door = format!("rw,noexec,nosuid,nodev,size=4096,nr_inodes=8,mode=0700,uid={uid},gid={gid}");
+        places.insert(format!("{}/{}", kit::PLACE, kit::DOOR), door);
+    }
     places
 }
 
@@ -312,7 +314,7 @@ mod tests {
         let tmpfs = host.tmpfs.unwrap();
         let mut places: Vec<&str> = tmpfs.keys().map(String::as_str).collect();
         places.sort_unstable();
-        assert_eq!(places, ["/.sloplet/door", "/home/user", "/tmp", "/var/lib/data"]);
+        assert_eq!(places, ["/home/user", "/tmp", "/var/lib/data"]);
         // A third of a GiB each, cut to pages.
         assert!(tmpfs["/tmp"].contains("size=357912576,") && tmpfs["/tmp"].contains("nr_inodes=21845,"), "{tmpfs:?}");
         let mounts = host.mounts.unwrap();

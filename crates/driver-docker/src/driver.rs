@@ -43,8 +43,13 @@ impl Docker {
     /// A driver for the engine that the environment names, with `agent` (a static binary with the agent's subcommand) in
     /// every container.
     pub fn new(agent: &Path, data_dir: &Path) -> Self {
+        Self::at(Host::usual(), agent, data_dir)
+    }
+
+    /// The same for another engine.
+    pub fn at(host: Host, agent: &Path, data_dir: &Path) -> Self {
         Self {
-            host: Host::usual(),
+            host,
             agent: agent.to_owned(),
             data_dir: data_dir.to_owned(),
             found: OnceLock::new(),
@@ -97,7 +102,7 @@ impl Docker {
         let user = container::user(&wanted, &passwd)?;
         let rootless = self.found().is_ok_and(|found| found.rootless);
         container::check_mounts(&wanted.spec.mounts, &self.host, &user, rootless)?;
-        let folder = owner::folder(&self.data_dir).join("files").join(wanted.id);
+        let folder = owner::files(&self.data_dir, &owner).join(wanted.id);
         let files = self.put(&wanted, &inside, &folder).await;
         let agent = kit::volume(&self.agent);
         let made = async {
@@ -211,7 +216,7 @@ impl Docker {
                         first: None,
                         lasting: true,
                         frozen,
-                        files: Some(owner::folder(&self.data_dir).join("files").join(&id)),
+                        files: Some(owner::files(&self.data_dir, &keeper).join(&id)),
                         outlets,
                         pid,
                     });
@@ -224,7 +229,7 @@ impl Docker {
                     let removed = owner::remove(&client, &container).await;
                     removed.map_err(|error| failed("remove a container", explain(&error)))?;
                     if let Some(id) = sandbox {
-                        let _ = std::fs::remove_dir_all(owner::folder(&self.data_dir).join("files").join(&id));
+                        let _ = std::fs::remove_dir_all(owner::files(&self.data_dir, &keeper).join(&id));
                         adoption.ended.push((id, End::default()));
                     }
                 }
@@ -241,11 +246,9 @@ impl Docker {
             for left in owner::containers(&client, &name).await? {
                 let Some(id) = left.id else { continue };
                 owner::remove(&client, &id).await?;
-                if let Some(sandbox) = left.labels.unwrap_or_default().get(SANDBOX) {
-                    let _ = std::fs::remove_dir_all(owner::folder(&self.data_dir).join("files").join(sandbox));
-                }
                 removed += 1;
             }
+            let _ = std::fs::remove_dir_all(owner::files(&self.data_dir, &name));
             let _ = std::fs::remove_file(file);
         }
         let current = kit::volume(&self.agent);

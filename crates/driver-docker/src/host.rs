@@ -38,7 +38,8 @@ impl Host {
         }
     }
 
-    fn parse(text: &str) -> Self {
+    /// What a text as in `DOCKER_HOST` means.
+    pub fn parse(text: &str) -> Self {
         match text.split_once("://") {
             Some(("unix", path)) if path.starts_with('/') => Self::Unix(path.into()),
             Some(("tcp" | "http", address)) if !address.is_empty() => Self::Tcp(address.trim_end_matches('/').into()),

@@ -36,12 +36,18 @@ pub fn folder(data: &Path) -> PathBuf {
     data.join("docker")
 }
 
+/// The folder of what is laid over the roots of an owner's containers, one folder for each.
+pub fn files(data: &Path, owner: &str) -> PathBuf {
+    folder(data).join("files").join(owner)
+}
+
 /// This process, as owner of containers that die with it.
 #[derive(Debug)]
 pub struct Owner {
     /// Its name.
     pub name: String,
     file: PathBuf,
+    files: PathBuf,
     _lock: File,
 }
 
@@ -57,7 +63,7 @@ impl Owner {
             flock(&lock, FlockOperation::LockExclusive)?;
             // Somebody may have taken it for a dead one's in between.
             if file.exists() {
-                return Ok(Self { name, file, _lock: lock });
+                return Ok(Self { files: files(data, &name), name, file, _lock: lock });
             }
         }
     }
@@ -65,6 +71,8 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        // Those of containers are removed with them.
+        let _ = fs::remove_dir(&self.files);
         let _ = fs::remove_file(&self.file);
     }
 }

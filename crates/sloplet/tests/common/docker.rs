@@ -142,6 +142,8 @@ impl Engine {
             let volumes: Vec<_> = volumes.into_iter().filter(|volume| !kept(volume)).collect();
             let notes = ["owners", "files"].map(|name| sloplet.data.join("docker").join(name));
             let notes = notes.iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
+            // The folder of lasting containers' files stays, empty.
+            let notes = notes.filter(|path| fs::read_dir(path).map_or(true, |mut inside| inside.next().is_some()));
             (containers, volumes, notes.collect::<Vec<_>>())
         };
         loop {
