@@ -6,6 +6,8 @@ use std::process::Command as HostCommand;
 
 use anyhow::{Context, Result, ensure};
 use sloplet_client::Process;
+use sloplet_driver_docker::Docker;
+use sloplet_driver_docker::host::Host;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_engine::{Command, Engine, Patron, Places, Sandbox};
 use sloplet_policy::Spec;
@@ -31,6 +33,14 @@ impl Ours {
         Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
     }
 
+    /// An engine whose sandboxes are containers of a Docker engine, with `binary` as their agent.
+    pub fn on_docker(scratch: &Scratch, docker: &str, binary: &Path) -> Result<Self> {
+        let places = places(scratch);
+        let driver = Docker::at(Host::parse(docker), binary, &places.data);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
+    }
+
     /// Runs something that uses the engine.
     pub fn block_on<T>(&self, work: impl AsyncFnOnce(&Engine) -> Result<T>) -> Result<T> {
         self.runtime.block_on(work(&self.engine))
@@ -47,6 +57,12 @@ impl Drop for Ours {
 /// The default sandbox: every limit and every wall, nothing left out.
 pub async fn create(engine: &Engine) -> Result<Sandbox> {
     engine.create(Spec::default(), &Patron::plain("bench")).await.context("creating a sandbox")
+}
+
+/// The same out of an image.
+pub async fn create_from(engine: &Engine, image: &str) -> Result<Sandbox> {
+    let spec = Spec { image: image.to_owned(), ..Spec::default() };
+    engine.create(spec, &Patron::plain("bench")).await.context("creating a sandbox")
 }
 
 /// Runs `true` in it.
@@ -80,6 +96,15 @@ pub fn binary_run(binary: &Path, scratch: &Scratch) -> HostCommand {
     let places = places(scratch);
     let mut command = HostCommand::new(binary);
     command.env("SLOPLET_DATA", places.data).env("SLOPLET_RUN", places.run).args(["run", "--", "true"]);
+    command
+}
+
+/// The same in a container of a Docker engine, which must have the image.
+pub fn binary_run_on_docker(binary: &Path, scratch: &Scratch, docker: &str, image: &str) -> HostCommand {
+    let places = places(scratch);
+    let mut command = HostCommand::new(binary);
+    command.env("SLOPLET_DATA", places.data).env("SLOPLET_RUN", places.run).env("DOCKER_HOST", docker);
+    command.args(["run", "--driver", "docker", "--image", image, "--", "true"]);
     command
 }
 

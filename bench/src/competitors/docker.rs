@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::program;
 
-const IMAGE: &str = "bench";
+/// The image that it has.
+pub const IMAGE: &str = "bench";
 const IDLE: &str = "bench-idle";
 
 /// How long the engine may take to start, and to stop.
@@ -81,6 +82,11 @@ impl Docker {
     /// Where its API is.
     pub fn socket(&self) -> PathBuf {
         self.dir.join("socket")
+    }
+
+    /// The same, as `DOCKER_HOST` has it.
+    pub fn host(&self) -> String {
+        socket(&self.dir)
     }
 
     /// A whole run of `true`.

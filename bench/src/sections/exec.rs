@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::names::{EXEC, EXEC_BARE, EXEC_DOCKER, EXEC_UNRECORDED};
-use crate::competitors::docker::Docker;
+use super::names::{EXEC, EXEC_BARE, EXEC_DOCKER, EXEC_ON_DOCKER, EXEC_UNRECORDED};
+use crate::competitors::docker::{Docker, IMAGE};
 use crate::competitors::oci::Runtime;
 use crate::competitors::program;
 use crate::measure::{Contender, take_turns};
@@ -43,6 +43,14 @@ pub fn measure(
         Ok(docker) => docker.start_idle().map(|()| docker),
         Err(error) => Err(anyhow!("{error:#}")),
     };
+    let on_docker = match docker {
+        Ok(docker) => ours::find_binary(options.sloplet.as_deref()).and_then(|binary| {
+            let ours = Ours::on_docker(dir, &docker.host(), &binary)?;
+            let sandbox = ours.block_on(async |engine| ours::create_from(engine, IMAGE).await)?;
+            Ok((ours, sandbox))
+        }),
+        Err(error) => Err(anyhow!("{error:#}")),
+    };
     let contenders = vec![
         host_program(EXEC_BARE, "true", &[]),
         Contender::new(EXEC, || {
@@ -67,8 +75,19 @@ pub fn measure(
             Ok(docker) => Contender::slow(EXEC_DOCKER, || docker.exec()),
             Err(error) => Contender::missing(EXEC_DOCKER, error),
         },
+        match &on_docker {
+            Ok((ours, sandbox)) => Contender::new(EXEC_ON_DOCKER, || {
+                let started = Instant::now();
+                ours.block_on(async |_| ours::exec_true(sandbox).await)?;
+                Ok(started.elapsed())
+            }),
+            Err(error) => Contender::missing(EXEC_ON_DOCKER, anyhow!("{error:#}")),
+        },
     ];
     let rows = take_turns(options.rounds(), contenders)?;
+    if let Ok((ours, sandbox)) = on_docker {
+        ours.block_on(async |_| Ok(sandbox.destroy().await?))?;
+    }
     ours.block_on(async |_| Ok(sandbox.destroy().await?))?;
     let table = Table { title: "'true' in a running sandbox".into(), rows };
     print::timings(&table, &[("bare", EXEC_BARE), ("docker", EXEC_DOCKER)]);

@@ -5,11 +5,13 @@ pub const BWRAP: &str = "bwrap --unshare-all";
 pub const LIBRARY: &str = "sloplet library, whole life";
 pub const BINARY: &str = "sloplet run -- true";
 pub const DOCKER: &str = "docker run --rm";
+pub const ON_DOCKER: &str = "sloplet run --driver docker -- true";
 
 pub const EXEC: &str = "sloplet exec";
 pub const EXEC_UNRECORDED: &str = "the same, not written down";
 pub const EXEC_BARE: &str = "bare spawn on the host";
 pub const EXEC_DOCKER: &str = "docker exec";
+pub const EXEC_ON_DOCKER: &str = "sloplet exec, driver docker";
 
 pub const FIRST_CREATED: &str = "create, the first tenth";
 pub const LAST_CREATED: &str = "create, the last tenth";

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 
-use super::names::{BARE, BINARY, BWRAP, DOCKER, LIBRARY};
-use crate::competitors::docker::Docker;
+use super::names::{BARE, BINARY, BWRAP, DOCKER, LIBRARY, ON_DOCKER};
+use crate::competitors::docker::{Docker, IMAGE};
 use crate::competitors::oci::Runtime;
 use crate::competitors::program;
 use crate::measure::{Contender, take_turns};
@@ -52,12 +52,25 @@ pub fn measure(
             Ok(docker) => Contender::slow(DOCKER, || docker.run()),
             Err(error) => Contender::missing(DOCKER, anyhow!("{error:#}")),
         },
+        match on_docker(options, dir, docker) {
+            Ok(mut command) => Contender::slow(ON_DOCKER, move || program::time(&mut command)),
+            Err(error) => Contender::missing(ON_DOCKER, error),
+        },
     ];
     let rows = take_turns(options.rounds(), contenders)?;
     let table = Table { title: "Whole run of 'true'".into(), rows };
     print::timings(&table, &[("bare", BARE), ("bwrap", BWRAP), ("docker", DOCKER)]);
     report.timings.push(table);
     Ok(())
+}
+
+/// Once before: the first run copies the agent to the engine.
+fn on_docker(options: &Options, dir: &Scratch, docker: &Result<Docker>) -> Result<Command> {
+    let docker = docker.as_ref().map_err(|error| anyhow!("{error:#}"))?;
+    let binary = ours::find_binary(options.sloplet.as_deref())?;
+    let mut command = ours::binary_run_on_docker(&binary, dir, &docker.host(), IMAGE);
+    program::time(&mut command)?;
+    Ok(command)
 }
 
 fn host_program(name: &'static str, program: &str, arguments: &[&str]) -> Contender<'static> {

@@ -1,22 +1,27 @@
 //! The agent as a program, for walls that start a file: a kernel in user space, a virtual machine, a container engine.
 //!
 //! ```text
-//! __agent serve (--listen PATH | --device PATH | --fd N)... --user NAME | --fixed NAME:HOME  [--root PATH] [--filter] [--confine] [--closed PATH] [--score N]
+//! __agent serve (--listen PATH | --device PATH | --fd N | --stdio)... --user NAME | --fixed NAME:HOME
+//!               [--root PATH] [--filter] [--allowlist] [--confine] [--closed PATH] [--score N]
 //! __agent relay PATH
+//! __agent join
 //! ```
 //! - `--fd` is a connected stream socket, inherited; `--device` a character device such as a virtio port, used again for
 //!   each host that opens its other end; `--listen` a socket, in a folder that only the agent's user may enter.
+//!   `--stdio` is the standard input and output, of whatever kind.
 //! - `--user` says whom commands are by default, where the agent is root and can become anybody; `--fixed` is for an agent
 //!   that is, and stays, one user.
 //! - `--filter` keeps commands from setting set-ID bits, where they can write to folders of the host.
+//! - `--allowlist` puts the agent, and so all commands, under the filter of a container, where whoever started it has not.
 //! - `--confine` gives up, for the agent and all that it starts, what walls that share the host's kernel forbid.
 //! - `--closed` names a copy of this program that nobody inside can read: the agent goes on as that one, with its score for the
 //!   out-of-memory killer (`--score`) open already, for the copy could not open it.
 //! - `relay` joins its standard input and output to an agent that listens, for hosts that have no other way to reach it.
+//! - `join` does the same for a socket that is its standard error, which is how `--stdio` works.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -33,27 +38,30 @@ use crate::{Config, Identity, door, serve};
 /// The hidden subcommand of a binary that is also an agent.
 pub const SUBCOMMAND: &str = "__agent";
 
-/// Runs the program; `filter` makes the filter for commands, and `confine` gives up what is asked to be given up, told whether
-/// commands are filtered further. The process must have one thread.
-pub fn main(
-    words: &[String],
-    filter: impl FnOnce() -> Vec<SockFilter>,
-    confine: impl FnOnce(bool) -> io::Result<()>,
-) -> io::Result<()> {
+/// What the program can be asked for that others know how to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Measures {
+    /// Makes the filter that keeps commands from setting set-ID bits.
+    pub set_id: fn() -> Vec<SockFilter>,
+    /// The filter of a container.
+    pub container: fn() -> &'static [SockFilter],
+    /// Gives up what walls that share the host's kernel forbid; told whether commands are filtered further.
+    pub confine: fn(bool) -> io::Result<()>,
+}
+
+/// Runs the program. The process must have one thread.
+pub fn main(words: &[String], measures: Measures) -> io::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["relay", path] => relay(&UnixStream::connect(path)?),
+        ["join"] => relay(&UnixStream::from(SingleThreaded::prove()?.inherited(2)?)),
         ["serve", before @ .., "--closed", closed] => Err(go_on_as(closed, before)),
-        ["serve", options @ ..] => serve(config(options, filter, confine)?),
-        _ => Err(io::Error::other("what to do is missing: serve or relay")),
+        ["serve", options @ ..] => serve(config(options, measures)?),
+        _ => Err(io::Error::other("what to do is missing: serve, relay or join")),
     }
 }
 
-fn config(
-    options: &[&str],
-    filter: impl FnOnce() -> Vec<SockFilter>,
-    confine: impl FnOnce(bool) -> io::Result<()>,
-) -> io::Result<Config> {
+fn config(options: &[&str], measures: Measures) -> io::Result<Config> {
     let thread = SingleThreaded::prove()?;
     let mut config = Config {
         stream: None,
@@ -65,14 +73,16 @@ fn config(
         oom_score: own_score().ok(),
         command_filter: None,
     };
-    let (mut filter, mut confined, mut options) = (Some(filter), false, options.iter());
+    let (mut allowlist, mut confined, mut options) = (false, false, options.iter());
     while let Some(option) = options.next() {
-        if *option == "--filter" {
-            config.command_filter = filter.take().map(|make| make());
-            continue;
+        match *option {
+            "--filter" => config.command_filter = Some((measures.set_id)()),
+            "--allowlist" => allowlist = true,
+            "--confine" => confined = true,
+            "--stdio" => config.stream = Some(join_standard_streams()?),
+            _ => {}
         }
-        if *option == "--confine" {
-            confined = true;
+        if matches!(*option, "--filter" | "--allowlist" | "--confine" | "--stdio") {
             continue;
         }
         let value = options.next().ok_or_else(|| io::Error::other(format!("{option} needs a value")))?;
@@ -101,17 +111,21 @@ fn config(
         }
     }
     if config.stream.is_none() && config.device.is_none() && config.listener.is_none() {
-        return Err(io::Error::other("a stream is missing: --listen, --device or --fd"));
+        return Err(io::Error::other("a stream is missing: --listen, --device, --fd or --stdio"));
     }
     // While there is somebody to be told of a failure.
     if confined {
-        confine(config.command_filter.is_some())?;
+        (measures.confine)(config.command_filter.is_some())?;
     }
     // Nobody inside may look into the agent, where that is up to it.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Whoever started it must not wait for the end of these.
     let null = File::options().read(true).write(true).open("/dev/null")?;
     thread.replace_standard_fds(null.as_fd())?;
+    if allowlist {
+        sloplet_sys::filter::no_new_privs()?;
+        sloplet_sys::filter::install((measures.container)())?;
+    }
     Ok(config)
 }
 
@@ -132,6 +146,16 @@ fn go_on_as(closed: &str, options: &[&str]) -> io::Error {
         command.args(["--score", &score.as_raw_fd().to_string()]);
     }
     command.exec()
+}
+
+/// A socket whose other end is joined to the standard input and output, which may be pipes, by a process of its own.
+fn join_standard_streams() -> io::Result<OwnedFd> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut joining = std::process::Command::new("/proc/self/exe");
+    joining.args([SUBCOMMAND, "join"]).env_clear().stderr(OwnedFd::from(theirs));
+    // Reaped like all others.
+    drop(joining.spawn()?);
+    Ok(ours.into())
 }
 
 /// Copies in both directions until both have ended.

@@ -64,6 +64,12 @@ pub trait Driver: Send + Sync {
         let _ = spec;
     }
 
+    /// Finds an image by its name, where the wall starts from images of its own; elsewhere they are those of the store.
+    fn find_image<'a>(&'a self, name: &'a str) -> Option<Pending<'a, Result<Image, DriverError>>> {
+        let _ = name;
+        None
+    }
+
     /// Brings up a machine. On failure nothing of it is left.
     fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>>;
 
@@ -139,6 +145,10 @@ impl<T: Driver + ?Sized> Driver for Arc<T> {
 
     fn prepare(&self, spec: &Spec) {
         (**self).prepare(spec);
+    }
+
+    fn find_image<'a>(&'a self, name: &'a str) -> Option<Pending<'a, Result<Image, DriverError>>> {
+        (**self).find_image(name)
     }
 
     fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {

@@ -242,7 +242,7 @@ impl Engine {
         let id = new_id();
         let mut extras = patron.extras(&id, &spec)?;
         let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
-        let image = self.resolve(&spec.image)?;
+        let image = self.image_of(&spec).await?;
         let lease = self.leases.take(&image)?;
         // Has its names until the end: everything is mounted then.
         let mut masked = self.mask(&id, &spec).await?;
@@ -497,7 +497,20 @@ impl Engine {
         }
     }
 
-    /// Finds an image. Whether the `host` image is still up to date takes some sixty looks at the host's files: once a
+    /// Finds the image that a description names: among those of its wall, if that has some of its own.
+    pub async fn image_of(&self, spec: &Spec) -> Result<Image, EngineError> {
+        match self.driver(spec)?.find_image(&spec.image) {
+            Some(finding) => Ok(finding.await?),
+            None => Ok(self.resolve(&spec.image)?),
+        }
+    }
+
+    /// Whether the wall that a description asks for starts from images of its own, and knows none of the store's.
+    pub fn has_own_images(&self, spec: &Spec) -> Result<bool, EngineError> {
+        Ok(self.driver(spec)?.find_image(&spec.image).is_some())
+    }
+
+    /// Finds an image of the store. Whether the `host` image is still up to date takes some sixty looks at the host's files: once a
     /// second is enough.
     pub fn resolve(&self, name: &str) -> Result<Image, ImageError> {
         if name != HOST {

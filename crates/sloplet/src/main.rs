@@ -50,8 +50,12 @@ fn main() -> ExitCode {
     }
     if first.as_deref().is_some_and(|word| word == program::SUBCOMMAND) {
         let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
-        return match program::main(&words, sloplet_seccomp::set_id::program, sloplet_spawner::runtime::inside::confine)
-        {
+        let measures = program::Measures {
+            set_id: sloplet_seccomp::set_id::program,
+            container: || sloplet_seccomp::Profile::Container.program(),
+            confine: sloplet_spawner::runtime::inside::confine,
+        };
+        return match program::main(&words, measures) {
             Ok(()) => ExitCode::SUCCESS,
             Err(problem) => {
                 complain!("{problem}");
@@ -93,6 +97,9 @@ fn main() -> ExitCode {
         let said = |words: &[&str]| {
             std::env::args_os().any(|given| words.iter().any(|word| given.to_string_lossy().starts_with(word)))
         };
+        if said(&["docker", "--driver=docker"]) {
+            return None; // a container engine has no use for one
+        }
         let haste = match (said(&["process", "--isolation=process"]), said(&["--allow", "--ask", "--secret"])) {
             (true, _) => Haste::None,
             (false, true) => Haste::OneContainerWithOutlet,

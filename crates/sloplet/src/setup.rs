@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use sloplet_driver_docker::Docker;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_driver_oci::{Flavour, Oci};
 use sloplet_driver_process::ProcessDriver;
@@ -39,6 +40,7 @@ pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> any
     let mut walls = stronger(&namespaces, &places);
     walls.splice(0..0, [Box::new(namespaces) as Box<dyn Driver>, Box::new(process)]);
     walls.push(Box::new(Vm::new(Path::new(PROGRAM), &places.run, &places.data)));
+    walls.push(Box::new(Docker::new(Path::new(PROGRAM), &places.data)));
     Ok(Engine::new(places, walls))
 }
 
@@ -51,6 +53,7 @@ pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     let mut walls = stronger(&namespaces, &places);
     walls.insert(0, Box::new(namespaces));
     walls.push(Box::new(Vm::new(Path::new(PROGRAM), &places.run, &places.data).lasting()));
+    walls.push(Box::new(Docker::new(Path::new(PROGRAM), &places.data)));
     Ok(Engine::new(places, walls))
 }
 

@@ -169,7 +169,7 @@ impl Sandboxes {
             Some(warm) => warm.with_spec(spec),
             None => {
                 let volumes = self.binds_of(&record)?;
-                let image = self.0.engine.resolve(&spec.image)?;
+                let image = self.0.engine.image_of(&spec).await?;
                 let (engine, id) = (&self.0.engine, record.id.clone());
                 match &memory {
                     Some(memory) => engine.restore_lasting(id, spec, image, volumes, memory, &patron).await?,

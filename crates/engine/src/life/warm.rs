@@ -97,7 +97,7 @@ async fn fill(warm: Weak<Warm>, engine: Arc<Engine>) {
 }
 
 async fn make(engine: &Engine, spec: Spec) -> Result<Sandbox, EngineError> {
-    let image = engine.resolve(&spec.image)?;
+    let image = engine.image_of(&spec).await?;
     let patron = Patron { outlets: engine.can_reach_out(&spec), ..Patron::plain("warm") };
     let sandbox = engine.create_lasting(new_id(), spec, image, Vec::new(), &patron).await?;
     // The first command is the slowest: let it be this one.

@@ -103,23 +103,40 @@ fn signed(engine: &Engine, report: &Report) -> std::io::Result<()> {
     written.and_then(|()| ledger.flush()).map_err(std::io::Error::other)
 }
 
+/// Why a wall is not attacked, if it is not.
+fn objection(driver: &str) -> Option<&'static str> {
+    (driver == sloplet_driver_docker::driver::NAME)
+        .then_some("the probes act as root inside, too, and a container engine's containers have none")
+}
+
+/// A wall that is.
+fn attackable(driver: &str) -> anyhow::Result<String> {
+    match objection(driver) {
+        Some(objection) => bail!("{driver} cannot be verified yet: {objection}"),
+        None => Ok(driver.to_owned()),
+    }
+}
+
 /// Which walls, by name. Of all, those that work here.
 fn walls(engine: &Engine, spec: &Spec) -> anyhow::Result<Vec<String>> {
     let known: Vec<(&str, Isolation)> = engine.walls().collect();
     match spec.driver.as_deref() {
-        None => Ok(vec![engine.driver_name(spec)?.to_owned()]),
+        None => Ok(vec![attackable(engine.driver_name(spec)?)?]),
         Some("all") => {
-            let works = |report: &DriverReport| match &report.unavailable {
-                Some(reason) => {
-                    complain!("sloplet: {} is left out: {}", report.driver, terminal::harmless(reason));
-                    false
+            let works = |report: &DriverReport| {
+                match (objection(&report.driver), &report.unavailable) {
+                    (Some(objection), _) => complain!("sloplet: {} is left out: {objection}", report.driver),
+                    (None, Some(reason)) => {
+                        complain!("sloplet: {} is left out: {}", report.driver, terminal::harmless(reason));
+                    }
+                    (None, None) => return true,
                 }
-                None => true,
+                false
             };
             Ok(engine.reports().into_iter().filter(works).map(|report| report.driver).collect())
         }
         Some(name) => match known.iter().find(|(known, level)| *known == name || level.name() == name) {
-            Some((known, _)) => Ok(vec![(*known).to_owned()]),
+            Some((known, _)) => Ok(vec![attackable(known)?]),
             None => {
                 let names: Vec<&str> = known.iter().map(|(known, _)| *known).collect();
                 bail!("there is no driver '{name}': choose of all, {}", names.join(", "))

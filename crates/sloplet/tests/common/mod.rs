@@ -19,6 +19,7 @@
 
 pub mod built;
 pub mod cgroups;
+pub mod docker;
 pub mod http;
 pub mod invocation;
 pub mod leaks;

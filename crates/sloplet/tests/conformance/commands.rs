@@ -3,18 +3,18 @@
 use std::fs;
 
 use super::Wall;
-use super::common::Host;
 
 /// What a command is promised.
 pub fn test(wall: Wall) {
-    let host = Host::shared();
-    let sloplet = wall.sloplet(&host);
+    let ground = wall.shared();
+    let sloplet = ground.root();
     let script = "import os,sys\n\
         print(os.getuid(), os.uname().nodename, os.getcwd(), os.environ['A'], sys.stdin.read(), end='')\n\
         sys.stderr.write('apart')\n\
         sys.exit(7)";
-    let options = [&wall.words()[..], &["--hostname", "box", "--workdir", "/tmp", "--env", "A=b c"]].concat();
-    let ended = sloplet.invoke_run(&options, &["python3", "-c", script]).input("given").finish();
+    let options = ["--hostname", "box", "--workdir", "/tmp", "--env", "A=b c"];
+    let ended =
+        sloplet.invoke_run(&[&wall.words(), &options[..]].concat(), &["python3", "-c", script]).input("given").finish();
     assert_eq!(
         (ended.code, ended.out().as_str(), ended.stderr.as_str()),
         (7, "1000 box /tmp b c given", "apart"),
@@ -24,11 +24,15 @@ pub fn test(wall: Wall) {
     // How a program ends, what is not there, who one can be.
     assert_eq!(wall.run(&sloplet, &[], &["sh", "-c", "kill -TERM $$"]).code, 143);
     wall.run(&sloplet, &[], &["no-such-program"]).expect_code(127).expect_said("no-such-program");
-    let ended = wall.run(&sloplet, &["--user", "root"], &["sh", "-c", "id -u; uname -r"]).expect_code(0);
+    let who = if wall.engine { "1000" } else { "root" };
+    let ended = wall.run(&sloplet, &["--user", who], &["sh", "-c", "id -u; uname -r"]).expect_code(0);
     let (out, own) = (ended.out(), rustix::system::uname().release().to_string_lossy().into_owned());
     let mut lines = out.lines();
-    assert_eq!(lines.next(), Some("0"), "{ended}");
+    assert_eq!(lines.next(), Some(if wall.engine { "1000" } else { "0" }), "{ended}");
     assert_eq!(lines.next() != Some(own.as_str()), wall.own_kernel, "{ended}");
+    if wall.engine {
+        wall.run(&sloplet, &["--user", "root"], &["true"]).expect_code(125).expect_said("no root inside");
+    }
 
     // A folder of the host: read-only unless said, and then what is written belongs to its owner.
     let folder = sloplet.folder("shown");
@@ -39,6 +43,11 @@ pub fn test(wall: Wall) {
     assert_eq!(ended.out(), "from outside\n30\n", "{ended}");
     let program = "open('/shown/b','w').write('from inside')\n\
         import os\ntry:\n os.chmod('/shown/b',0o4755)\nexcept OSError as e: print(e.errno)";
+    if wall.engine {
+        let refused = wall.python(&sloplet, &["--mount", &format!("{shown}:rw")], program).expect_code(125);
+        refused.expect_said("may not write there");
+        std::os::unix::fs::chown(&folder, Some(1000), Some(1000)).unwrap();
+    }
     let ended = wall.python(&sloplet, &["--mount", &format!("{shown}:rw")], program);
     if !wall.shared_folders {
         ended.expect_code(125).expect_said("use a read-only mount");
@@ -52,8 +61,8 @@ pub fn test(wall: Wall) {
 
 /// A terminal of its own.
 pub fn terminal(wall: Wall) {
-    let host = Host::shared();
-    let sloplet = wall.sloplet(&host);
+    let ground = wall.shared();
+    let (host, sloplet) = (&ground.host, ground.root());
     let binary = host.binary().to_str().unwrap().to_owned();
     let program =
         "import os,sys; print(os.isatty(0) and os.isatty(1), os.ttyname(0)); os.write(1, b'typed ' + os.read(0, 99))";

@@ -5,23 +5,23 @@ use std::fs;
 use serde_json::json;
 
 use super::Wall;
-use super::common::{Host, Server};
+use super::common::Server;
 
 /// Everything that a front end does with a sandbox.
 pub fn test(wall: Wall) {
-    let host = Host::shared();
-    let sloplet = wall.sloplet(&host);
+    let ground = wall.shared();
+    let sloplet = ground.root();
     let server = Server::start(&sloplet);
     let (url, key) = (format!("http://{}", server.address), server.key.clone());
     let invoke = |words: &[&str]| server.invoke(words).env("SLOPLET_URL", &url).env("SLOPLET_API_KEY", &key).finish();
     let ok = |words: &[&str]| invoke(words).expect_code(0).out();
     ok(&["volume", "create", "kept"]);
-    let create = |words: &[&str]| invoke(&[&["create"], &wall.words()[..], words].concat());
+    let create = |words: &[&str]| invoke(&wall.creation(words));
     let made = create(&["--name", "one", "--volume", "kept:/kept", "--json"]);
-    let made = match wall.shared_folders {
-        true => made,
-        false => {
-            made.expect_code(125).expect_said("use a read-only mount");
+    let made = match wall.volumes() {
+        Ok(()) => made,
+        Err(refusal) => {
+            made.expect_code(125).expect_said(refusal);
             assert_eq!(invoke(&["ls", "--json"]).json().as_array().map(Vec::len), Some(0), "something is left of it");
             create(&["--name", "one", "--json"])
         }
@@ -58,10 +58,22 @@ pub fn test(wall: Wall) {
     ok(&["cp", folder.to_str().unwrap(), "one:/home/user/files"]);
     assert_eq!(ok(&["exec", "one", "--", "cat", "/home/user/files/sub/link"]), "content");
     ok(&["exec", "one", "--", "sh", "-c", "echo back >/home/user/files/sub/b; mkdir /tmp/t"]);
-    if wall.shared_folders {
+    if wall.volumes().is_ok() {
         ok(&["exec", "one", "--", "sh", "-c", "echo kept >/kept/f"]);
     }
-    ok(&["exec", "--user", "root", "one", "--", "python3", "-c", "import os; os.remove('/etc/debian_version')"]);
+    let removal = ["python3", "-c", "import os; os.remove('/etc/debian_version')"];
+    if wall.engine {
+        let refused = invoke(&[&["exec", "--user", "root", "one", "--"], &removal[..]].concat()).expect_code(125);
+        refused.expect_said("no user");
+        // Nor can anybody else change the root.
+        let written = invoke(&["exec", "one", "--", "sh", "-c", "echo >/etc/x || echo >/x || echo >/usr/x"]);
+        assert!(
+            written.stderr.matches("Read-only").count() + written.stderr.matches("denied").count() == 3,
+            "{written}"
+        );
+    } else {
+        ok(&[&["exec", "--user", "root", "one", "--"], &removal[..]].concat());
+    }
     let back = sloplet.folder("out").join("back");
     ok(&["cp", "one:/home/user/files", back.to_str().unwrap()]);
     assert_eq!(fs::read_to_string(back.join("sub/b")).unwrap(), "back\n");
@@ -94,6 +106,17 @@ pub fn test(wall: Wall) {
     let first = now();
     assert!((0..100).any(|_| now() > first), "it does not go on after {first}");
 
+    let usage = server.ask("GET", "/sandboxes/one/usage", None).json();
+    assert!(usage["memory_bytes"].as_u64() > Some(0) && usage["pids"].as_u64() > Some(0), "{usage}");
+    if wall.engine {
+        invoke(&["snapshot", "one", "saved"]).expect_code(125).expect_said("cannot take snapshots");
+        invoke(&["fork", "one", "--name", "two"]).expect_code(125).expect_said("cannot take snapshots");
+        assert_eq!(invoke(&["ls", "--json"]).json().as_array().map(Vec::len), Some(1));
+        ok(&["rm", "--all"]);
+        server.end();
+        return ground.engine.iter().for_each(|engine| engine.assert_nothing_left(&sloplet));
+    }
+
     // A snapshot and a fork have the files, also those that are gone; changes stay apart.
     ok(&["snapshot", "one", "saved"]);
     ok(&["fork", "one", "--name", "two"]);
@@ -110,12 +133,10 @@ pub fn test(wall: Wall) {
         ]);
         assert_eq!(seen, "content1000\n", "{name}");
     }
-    let usage = server.ask("GET", "/sandboxes/one/usage", None).json();
-    assert!(usage["memory_bytes"].as_u64() > Some(0) && usage["pids"].as_u64() > Some(0), "{usage}");
 
     // A volume outlives sandboxes.
     ok(&["rm", "--all"]);
-    if wall.shared_folders {
+    if wall.volumes().is_ok() {
         create(&["--name", "four", "--volume", "kept:/kept:ro"]).expect_code(0);
         assert_eq!(ok(&["exec", "four", "--", "cat", "/kept/f"]), "kept\n");
         ok(&["rm", "--all"]);
@@ -125,14 +146,14 @@ pub fn test(wall: Wall) {
 
 /// The server is killed: sandboxes go on and are found again; the spawner, too: nothing is left.
 pub fn crash(wall: Wall) {
-    let host = Host::alone();
-    let sloplet = wall.sloplet(&host);
+    let ground = wall.alone();
+    let sloplet = ground.root();
     wall.run(&sloplet, &[], &["true"]).expect_code(0);
-    let leaks = host.leaks();
+    let leaks = ground.host.leaks();
     let server = Server::start_with(&sloplet, &[]);
-    server.command(&[&["create", "--name", "one"], &wall.words()[..]].concat()).expect_code(0);
+    server.command(&wall.creation(&["--name", "one"])).expect_code(0);
     server.command(&["exec", "one", "--", "sh", "-c", "echo kept >/home/user/f"]).expect_code(0);
-    server.command(&[&["create", "--name", "frozen"], &wall.words()[..]].concat()).expect_code(0);
+    server.command(&wall.creation(&["--name", "frozen"])).expect_code(0);
     server.command(&["pause", "frozen"]).expect_code(0);
     server.kill();
     let server = Server::start_with(&sloplet, &[]);
@@ -153,4 +174,5 @@ pub fn crash(wall: Wall) {
     let _ = running.finish();
     sloplet.invoke(&["gc"]).finish().expect_code(0);
     leaks.assert_none_new_after_a_server();
+    ground.engine.iter().for_each(|engine| engine.assert_nothing_left(&sloplet));
 }

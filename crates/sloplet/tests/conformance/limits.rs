@@ -1,12 +1,11 @@
 //! Limits that bite.
 
 use super::Wall;
-use super::common::Host;
 
 /// Each limit alone.
 pub fn test(wall: Wall) {
-    let host = Host::shared();
-    let sloplet = wall.sloplet(&host);
+    let ground = wall.shared();
+    let sloplet = ground.root();
 
     let greedy = "import time\nall=[]\nfor i in range(64):\n  all.append(b'x'*(16<<20))\nprint('never')";
     let ended = wall.python(&sloplet, &["--memory", "256MiB", "--disk", "32MiB"], greedy);

@@ -16,6 +16,7 @@ mod memory;
 mod network;
 mod verify;
 
+use common::docker::{Engine, IMAGE};
 use common::{Ended, Host, Sloplet};
 
 /// Names the kernel that virtual machines boot, and where the test script puts one.
@@ -37,19 +38,73 @@ pub struct Wall {
     pub shared_folders: bool,
     /// What its sandboxes are made of.
     pub image: &'static str,
+    /// Whether it is a container engine's: with images of its own, one user, a root that cannot be changed, the host's ids;
+    /// without snapshots and volumes.
+    pub engine: bool,
+}
+
+/// One that lacks nothing but a kernel of its own, and what goes with it.
+const USUAL: Wall = Wall {
+    name: "namespaces",
+    isolation: "container",
+    own_kernel: false,
+    memory_snapshots: false,
+    shared_folders: true,
+    image: "host",
+    engine: false,
+};
+
+/// What a test of a wall runs on. The engine, if there is one, ends before the host's folder is removed.
+pub struct Ground {
+    /// For walls that need one.
+    pub engine: Option<Engine>,
+    /// The machine.
+    pub host: Host,
+    wall: Wall,
+}
+
+impl Ground {
+    /// sloplet as root, with what the wall needs.
+    pub fn root(&self) -> Sloplet {
+        let kernel = std::env::var(KERNEL).unwrap_or_else(|_| USUAL_KERNEL.into());
+        let sloplet = self.host.root().with(KERNEL, &kernel);
+        match &self.engine {
+            Some(engine) => engine.known_to(sloplet),
+            None => {
+                if self.wall.image != "host" {
+                    common::built::copy_to(&sloplet, self.wall.image);
+                }
+                sloplet
+            }
+        }
+    }
 }
 
 impl Wall {
-    /// A root user with the wall's image.
-    pub fn sloplet(&self, host: &Host) -> Sloplet {
-        let sloplet = host.root().with(KERNEL, &std::env::var(KERNEL).unwrap_or_else(|_| USUAL_KERNEL.into()));
-        if self.image != "host" {
-            common::built::copy_to(&sloplet, self.image);
-        }
-        sloplet
+    /// Takes a turn on the machine, next to other tests.
+    pub fn shared(self) -> Ground {
+        self.on(Host::shared())
     }
 
-    /// The words that ask for it.
+    /// The same, with no other test.
+    pub fn alone(self) -> Ground {
+        self.on(Host::alone())
+    }
+
+    fn on(self, host: Host) -> Ground {
+        Ground { engine: self.engine.then(|| Engine::start(&host)), host, wall: self }
+    }
+
+    /// Whether it has volumes, or how it refuses them.
+    pub fn volumes(&self) -> Result<(), &'static str> {
+        match self {
+            Self { engine: true, .. } => Err("cannot mount volumes"),
+            Self { shared_folders: false, .. } => Err("use a read-only mount"),
+            _ => Ok(()),
+        }
+    }
+
+    /// What names it, for `run` and `create`.
     pub fn words(&self) -> [&'static str; 4] {
         ["--driver", self.name, "--image", self.image]
     }
@@ -57,6 +112,11 @@ impl Wall {
     /// `sloplet run --driver <name> <options> -- <command>`.
     pub fn run(&self, sloplet: &Sloplet, options: &[&str], command: &[&str]) -> Ended {
         sloplet.run(&[&self.words(), options].concat(), command)
+    }
+
+    /// `create --driver <name> <options>`.
+    pub fn creation<'a>(&self, options: &[&'a str]) -> Vec<&'a str> {
+        [&["create"], &self.words()[..], options].concat()
     }
 
     /// The same with a program for Python: its own `ls` works behind every kernel.
@@ -130,38 +190,11 @@ macro_rules! walls {
 }
 
 walls! {
-    namespaces: Wall {
-        name: "namespaces",
-        isolation: "container",
-        own_kernel: false,
-        memory_snapshots: false,
-        shared_folders: true,
-        image: "host",
-    };
-    crun: Wall {
-        name: "crun",
-        isolation: "container",
-        own_kernel: false,
-        memory_snapshots: false,
-        shared_folders: true,
-        image: "host",
-    };
-    runc: Wall {
-        name: "runc",
-        isolation: "container",
-        own_kernel: false,
-        memory_snapshots: false,
-        shared_folders: true,
-        image: "host",
-    };
-    gvisor: Wall {
-        name: "gvisor",
-        isolation: "gvisor",
-        own_kernel: true,
-        memory_snapshots: true,
-        shared_folders: true,
-        image: "host",
-    };
+    namespaces: USUAL;
+    crun: Wall { name: "crun", ..USUAL };
+    runc: Wall { name: "runc", ..USUAL };
+    docker: Wall { name: "docker", image: IMAGE, engine: true, ..USUAL };
+    gvisor: Wall { name: "gvisor", isolation: "gvisor", own_kernel: true, memory_snapshots: true, ..USUAL };
     vm: Wall {
         name: "vm",
         isolation: "vm",
@@ -169,5 +202,6 @@ walls! {
         memory_snapshots: true,
         shared_folders: false,
         image: "base",
+        ..USUAL
     };
 }

@@ -1,15 +1,15 @@
 //! Snapshots with memory, or a clear refusal.
 
 use super::Wall;
-use super::common::{Host, Server};
+use super::common::Server;
 
 /// Processes go on from where they were saved, each copy for itself.
 pub fn test(wall: Wall) {
-    let host = Host::shared();
-    let sloplet = wall.sloplet(&host);
+    let ground = wall.shared();
+    let sloplet = ground.root();
     let server = Server::start(&sloplet);
     let ok = |words: &[&str]| server.command(words).expect_code(0).out();
-    ok(&[&["create", "--name", "one"], &wall.words()[..]].concat());
+    ok(&wall.creation(&["--name", "one"]));
     if !wall.memory_snapshots {
         server
             .command(&["snapshot", "--memory", "one", "warm"])

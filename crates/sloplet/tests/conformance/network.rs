@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use super::Wall;
-use super::common::Host;
 
 /// A server on loopback that greets everybody.
 fn greeter() -> u16 {
@@ -23,8 +22,8 @@ fn greeter() -> u16 {
 
 /// What is allowed is reached, all else is not; within the sandbox everything is.
 pub fn test(wall: Wall) {
-    let host = Host::shared();
-    let sloplet = wall.sloplet(&host);
+    let ground = wall.shared();
+    let sloplet = ground.root();
     let (open, shut) = (greeter(), greeter());
     let program = format!(
         "import socket,threading,urllib.request\n\

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sloplet_policy::addresses::{INSIDE_V4, INSIDE_V6, OUTLET_PORT, RESOLVER_V4, RESOLVER_V6};
 use sloplet_sys::transparent::make_transparent;
 
@@ -40,6 +41,44 @@ impl Outlet {
         let all = listeners.chain(resolvers.iter().map(|address| open(*address, SocketType::DGRAM)));
         Ok(Self { sockets: all.collect::<io::Result<_>>().during(STEP)? })
     }
+}
+
+impl Outlet {
+    /// Opens them in a network namespace that somebody else made, with nothing in it but loopback. It belongs to this
+    /// process's user namespace or to one below.
+    pub fn open_in(namespace: BorrowedFd<'_>) -> Result<Self, Problem> {
+        within(namespace, Self::open)
+    }
+
+    /// Opens them where [`Self::open_in`] has done so for a process that is gone: all that leads there is there still.
+    pub fn reopen_in(namespace: BorrowedFd<'_>) -> Result<Self, Problem> {
+        within(namespace, || {
+            let address = IpAddr::from(RESOLVER_V4);
+            let mut sockets = vec![open(address, SocketType::STREAM).during(STEP)?];
+            let address_v6 = IpAddr::from(RESOLVER_V6);
+            let listener_v6 = open(address_v6, SocketType::STREAM).ok();
+            let has_v6 = listener_v6.is_some();
+            sockets.extend(listener_v6);
+            sockets.push(open(address, SocketType::DGRAM).during(STEP)?);
+            if has_v6 {
+                sockets.push(open(address_v6, SocketType::DGRAM).during(STEP)?);
+            }
+            Ok(Self { sockets })
+        })
+    }
+}
+
+/// Does something in another network namespace: in a thread that ends afterwards, as no other may find itself there.
+fn within<T: Send>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> Result<T, Problem> + Send) -> Result<T, Problem> {
+    std::thread::scope(|scope| {
+        let visit = scope.spawn(move || {
+            move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))
+                .map_err(io::Error::from)
+                .during("enter a network namespace")?;
+            work()
+        });
+        visit.join().unwrap_or_else(|_| Err(Problem::new(STEP, io::Error::other("the thread ended early"))))
+    })
 }
 
 /// Whether this kernel, or its administrator, has no IPv6.

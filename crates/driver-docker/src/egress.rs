@@ -1,0 +1,56 @@
+//! A container's way out: sockets in its network namespace, on which the host decides. The same as everywhere, but made from
+//! outside after the engine has made the namespace, before anything but the agent runs in it. That takes root beside the engine.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+
+use rustix::net::SocketType;
+use rustix::net::sockopt::socket_type;
+use sloplet_engine::{DriverError, Outlets};
+use sloplet_policy::{Capability, Feature};
+use sloplet_spawner::network::Outlet;
+
+use crate::failed;
+use crate::host::{Host, explain};
+use crate::probe::Found;
+
+const STEP: &str = "make a way out of the container";
+
+/// Whether containers can have one.
+pub fn capability(host: &Host, found: Result<&Found, String>) -> Capability {
+    let Ok(found) = found else { return Capability::missing(Feature::Egress, "there is no engine", None) };
+    let here = rustix::system::uname().nodename().to_string_lossy() == found.machine;
+    let reason = match () {
+        () if !rustix::process::geteuid().is_root() => "only root can enter a container's network namespace",
+        () if found.rootless => "a rootless engine's containers cannot be entered",
+        () if host.socket().is_none() || !here => "the engine is, or may be, on another host",
+        () => return sloplet_driver_namespaces::egress::probe(),
+    };
+    Capability::missing(Feature::Egress, reason, Some("use --driver namespaces"))
+}
+
+/// Opens the way out of a container that was started just now; or again, for an engine after the one that did.
+pub async fn open(client: &bollard::Docker, container: &str, again: bool) -> Result<(Outlets, i32), DriverError> {
+    let known = client.inspect_container(container, None).await.map_err(|error| failed(STEP, explain(&error)))?;
+    let pid = known.state.and_then(|state| state.pid).and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
+    let pid = pid.ok_or_else(|| failed(STEP, "it has ended"))?;
+    let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(|error| failed(STEP, error))?;
+    // An engine in a virtual machine counts processes of its own. Looked at after the namespace was opened: what is
+    // there then was there before.
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| failed(STEP, error))?;
+    if !groups.contains(container) {
+        return Err(failed(
+            STEP,
+            format!("process {pid} of this host is not the container's: is the engine on this host?"),
+        ));
+    }
+    let opened = tokio::task::spawn_blocking(move || match again {
+        true => Outlet::reopen_in(namespace.as_fd()),
+        false => Outlet::open_in(namespace.as_fd()),
+    });
+    let opened = opened.await.map_err(|error| failed(STEP, error))?;
+    let opened = opened.map_err(|problem| DriverError::Failed { step: problem.step, detail: problem.detail })?;
+    let listens = |socket: &std::os::fd::OwnedFd| socket_type(socket).is_ok_and(|kind| kind == SocketType::STREAM);
+    let (listeners, resolvers) = opened.sockets.into_iter().partition(listens);
+    Ok((Outlets { listeners, resolvers }, pid))
+}
