@@ -3,7 +3,7 @@
 //! Values are kept as 64-bit digests. Of more than `MOST` only those below a falling threshold are kept, on both sides
 //! alike: then a share of the values is checked, and the report says which.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::Serialize;
@@ -39,18 +39,17 @@ pub fn digest(value: &str) -> u64 {
 /// Real values and fakes of one kind.
 #[derive(Clone)]
 struct Sides {
+    kind: Kind,
     threshold: u64,
     real: Digests,
     fake: Digests,
 }
 
-impl Default for Sides {
-    fn default() -> Self {
-        Self { threshold: u64::MAX, real: Digests::default(), fake: Digests::default() }
-    }
-}
-
 impl Sides {
+    fn new(kind: Kind) -> Self {
+        Self { kind, threshold: u64::MAX, real: Digests::default(), fake: Digests::default() }
+    }
+
     fn shrink(&mut self) {
         while self.real.len().max(self.fake.len()) > MOST {
             self.threshold /= 2;
@@ -80,13 +79,14 @@ pub struct Checked {
 /// Remembers real values and fakes.
 #[derive(Clone, Default)]
 pub struct Check {
-    kinds: BTreeMap<Kind, Sides>,
+    /// Those that were seen, each at its kind's place: it is looked up for every value.
+    kinds: Vec<Option<Sides>>,
 }
 
 impl Check {
     /// Remembers a value and its fake.
     pub fn saw(&mut self, kind: Kind, real: u64, fake: &str) {
-        let sides = self.kinds.entry(kind).or_default();
+        let sides = self.sides(kind);
         let fake = digest(fake);
         if real <= sides.threshold {
             sides.real.insert(real);
@@ -97,10 +97,18 @@ impl Check {
         sides.shrink();
     }
 
+    fn sides(&mut self, kind: Kind) -> &mut Sides {
+        let at = kind as usize;
+        if self.kinds.len() <= at {
+            self.kinds.resize(at + 1, None);
+        }
+        self.kinds[at].get_or_insert_with(|| Sides::new(kind))
+    }
+
     /// Adds what another saw.
     pub fn absorb(&mut self, other: Self) {
-        for (kind, theirs) in other.kinds {
-            let sides = self.kinds.entry(kind).or_default();
+        for theirs in other.kinds.into_iter().flatten() {
+            let sides = self.sides(theirs.kind);
             sides.threshold = sides.threshold.min(theirs.threshold);
             sides.real.extend(theirs.real);
             sides.fake.extend(theirs.fake);
@@ -113,14 +121,14 @@ impl Check {
 
     /// What came of it.
     pub fn results(&self) -> Vec<Checked> {
-        let result = |(kind, sides): (&Kind, &Sides)| Checked {
-            rule: *kind,
+        let result = |sides: &Sides| Checked {
+            rule: sides.kind,
             values: sides.real.len() as u64,
             share: (sides.threshold as f64 + 1.0) / 2f64.powi(64),
             coincidences: sides.real.intersection(&sides.fake).count() as u64,
-            by_chance: kind.meets_by_chance(),
+            by_chance: sides.kind.meets_by_chance(),
         };
-        self.kinds.iter().map(result).collect()
+        self.kinds.iter().flatten().map(result).collect()
     }
 }
 

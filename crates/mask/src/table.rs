@@ -1,6 +1,7 @@
 //! The rows of one table.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use crate::check::{Check, digest};
 use crate::config::Table;
@@ -11,10 +12,14 @@ use crate::rule::{Kind, Rule};
 use crate::text::{Known, Scrubber};
 use crate::{Key, MaskError};
 
-/// Fakes remembered per column: names and cities come again and again.
-const SLOTS: usize = 1 << 12;
-/// Lookups for nothing, beyond what hits made good for, after which a column's values hardly ever come again.
-const WASTE: u32 = 1 << 12;
+/// Fakes remembered per column at first: names and cities come again and again.
+const FEW: usize = 1 << 12;
+/// As many as a column may remember where values come again, but not so soon.
+const MANY: usize = 1 << 15;
+/// Columns of a table that may remember so many.
+const GROWN: usize = 8;
+/// After so many lookups it is seen how many were good for something.
+const TRIAL: u32 = 1 << 14;
 /// Bytes of a value and its fake that are remembered: a slot is a line of the processor's cache.
 const SLOT: usize = 52;
 /// Values of kept columns that are looked at for personal data.
@@ -79,8 +84,9 @@ struct Column {
     slots: Vec<Slot>,
     /// Whether it is worth while to remember fakes; the slots are made when the first one is.
     remembers: bool,
-    /// Lookups in them that were for nothing, less what hits made good for.
-    wasted: u32,
+    /// Lookups in them since they were judged the last time, and how many found something.
+    lookups: u32,
+    hits: u32,
     values: u64,
     nulls: u64,
     misfits: u64,
@@ -98,7 +104,8 @@ impl Column {
             key: None,
             slots: Vec::new(),
             remembers,
-            wasted: 0,
+            lookups: 0,
+            hits: 0,
             values: 0,
             nulls: 0,
             misfits: 0,
@@ -106,30 +113,52 @@ impl Column {
         }
     }
 
+    /// Appends the fake of a value.
     fn fake(&mut self, real: &str, key: Option<&str>, check: &mut Check, out: &mut String) {
-        let hash = digest(real);
-        let slot = (hash % SLOTS as u64) as usize;
+        let (hash, start) = (digest(real), out.len());
+        let slot = hash as usize & self.slots.len().wrapping_sub(1);
+        self.lookups += 1;
         if let Some((misfit, fake)) =
             self.slots.get(slot).and_then(|slot| slot.find(hash, real).map(|fake| (slot.misfit, fake)))
         {
             self.misfits += u64::from(misfit);
+            self.hits += 1;
             out.push_str(fake);
-            self.wasted = self.wasted.saturating_sub(2);
             return;
         }
         let misfit = self.maker.make(real, key, out) == Fit::Misfit;
         self.misfits += u64::from(misfit);
-        check.saw(self.rule.kind, hash, out);
-        self.wasted = self.wasted.saturating_add(1);
-        if self.wasted > WASTE {
+        check.saw(self.rule.kind, hash, &out[start..]);
+        if !self.remembers {
+            return;
+        }
+        if self.slots.is_empty() {
+            self.slots = vec![Slot::EMPTY; FEW];
+        }
+        let slot = hash as usize & self.slots.len().wrapping_sub(1);
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.put(hash, real, &out[start..], misfit);
+        }
+    }
+
+    /// Looks now and then whether remembering is worth while; whether it wants to remember more.
+    fn judge(&mut self) -> bool {
+        let many = self.slots.len() >= MANY;
+        // Many have to be filled first.
+        if self.lookups < if many { 4 * TRIAL } else { TRIAL } && self.remembers {
+            return false;
+        }
+        let share = u64::from(self.hits) * 16 / u64::from(self.lookups.max(1));
+        (self.lookups, self.hits) = (0, 0);
+        if share == 0 || share < 5 && many {
             (self.slots, self.remembers) = (Vec::new(), false); // values here hardly ever come again
         }
-        if self.remembers && self.slots.is_empty() {
-            self.slots = vec![Slot::EMPTY; SLOTS];
-        }
-        if let Some(slot) = self.slots.get_mut(slot) {
-            slot.put(hash, real, out, misfit);
-        }
+        self.remembers && share < 12 && !many
+    }
+
+    /// Remembers more from now on.
+    fn grow(&mut self) {
+        self.slots = vec![Slot::EMPTY; MANY];
     }
 }
 
@@ -145,7 +174,11 @@ pub struct Masker {
     check: Check,
     rows: u64,
     outcomes: Vec<Outcome>,
-    fakes: Vec<String>,
+    /// The fakes of a row, one behind the other, and where each is.
+    fakes: String,
+    places_of_fakes: Vec<Range<usize>>,
+    /// A scrubbed text, before it is one of them.
+    scrubbed: String,
 }
 
 impl Masker {
@@ -161,7 +194,9 @@ impl Masker {
             check: Check::default(),
             rows: 0,
             outcomes: Vec::new(),
-            fakes: Vec::new(),
+            fakes: String::new(),
+            places_of_fakes: Vec::new(),
+            scrubbed: String::new(),
         };
         for (name, rule) in &table.columns {
             masker.add(name, rule);
@@ -232,19 +267,20 @@ impl Masker {
     /// Masks a row: places and values. Outcomes and fakes are in the order of the cells.
     pub fn mask(&mut self, cells: &[(usize, Option<&str>)]) {
         self.rows += 1;
-        self.outcomes.clear();
-        self.outcomes.resize(cells.len(), Outcome::Null);
-        if self.fakes.len() < cells.len() {
-            self.fakes.resize(cells.len(), String::new());
+        if self.rows.is_multiple_of(u64::from(TRIAL)) {
+            self.judge();
         }
+        self.outcomes.clear();
+        self.fakes.clear();
+        self.places_of_fakes.clear();
         let mut texts = false;
-        for (at, (place, value)) in cells.iter().enumerate() {
-            self.fakes[at].clear();
+        for (place, value) in cells {
+            let start = self.fakes.len();
             let column = &mut self.columns[*place];
             let empty = value.is_none_or(str::is_empty);
             column.nulls += u64::from(empty);
             column.values += u64::from(!empty);
-            self.outcomes[at] = match (column.rule.kind, value) {
+            let outcome = match (column.rule.kind, value) {
                 (Kind::Drop, _) => Outcome::Dropped,
                 (Kind::Null, _) => Outcome::Null,
                 (Kind::Keep, None) => Outcome::Null,
@@ -259,7 +295,7 @@ impl Masker {
                 (_, None) if column.rule.keep_null => Outcome::Null,
                 (_, Some("")) if column.rule.keep_null => Outcome::Kept,
                 (Kind::Constant, _) => {
-                    self.fakes[at].push_str(column.rule.value.as_deref().unwrap_or_default());
+                    self.fakes.push_str(column.rule.value.as_deref().unwrap_or_default());
                     Outcome::Masked
                 }
                 (Kind::Text, _) => {
@@ -268,10 +304,12 @@ impl Masker {
                 }
                 (_, value) => {
                     let key = column.key.and_then(|key| cells.iter().find(|(place, _)| *place == key)?.1);
-                    column.fake(value.unwrap_or_default(), key, &mut self.check, &mut self.fakes[at]);
+                    column.fake(value.unwrap_or_default(), key, &mut self.check, &mut self.fakes);
                     Outcome::Masked
                 }
             };
+            self.outcomes.push(outcome);
+            self.places_of_fakes.push(start..self.fakes.len());
         }
         if texts {
             self.scrub(cells);
@@ -285,14 +323,16 @@ impl Masker {
             if self.outcomes[at] != Outcome::Masked || self.columns[place].rule.kind != Kind::Text {
                 continue;
             }
-            let mut out = std::mem::take(&mut self.fakes[at]);
+            let mut out = std::mem::take(&mut self.scrubbed);
+            out.clear();
             let known: Vec<Known<'_>> = cells
                 .iter()
-                .zip(&self.fakes)
+                .zip(&self.places_of_fakes)
                 .zip(&self.outcomes)
                 .filter(|((_, fake), outcome)| **outcome == Outcome::Masked && !fake.is_empty())
                 .filter_map(|(((place, real), fake), _)| {
                     let kind = self.columns[*place].rule.kind;
+                    let fake = self.fakes.get(fake.clone())?;
                     (kind.fakes() && kind != Kind::Text).then_some(Known { kind, real: (*real)?, fake })
                 })
                 .collect();
@@ -302,7 +342,21 @@ impl Masker {
             }
             drop(known);
             self.columns[place].found = found;
-            self.fakes[at] = out;
+            let start = self.fakes.len();
+            self.fakes.push_str(&out);
+            self.places_of_fakes[at] = start..self.fakes.len();
+            self.scrubbed = out;
+        }
+    }
+
+    /// Sees for every column whether it is worth while to remember fakes.
+    fn judge(&mut self) {
+        let mut grown = self.columns.iter().filter(|column| column.slots.len() >= MANY).count();
+        for column in &mut self.columns {
+            if column.judge() && grown < GROWN {
+                column.grow();
+                grown += 1;
+            }
         }
     }
 
@@ -313,7 +367,7 @@ impl Masker {
 
     /// What the value of a cell was replaced by.
     pub fn fake(&self, cell: usize) -> &str {
-        self.fakes.get(cell).map_or("", String::as_str)
+        self.places_of_fakes.get(cell).and_then(|place| self.fakes.get(place.clone())).unwrap_or_default()
     }
 
     /// Bytes that are no text: as many others.

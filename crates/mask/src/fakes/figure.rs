@@ -33,7 +33,7 @@ impl Maker {
         };
         let mut fake = String::with_capacity(24);
         fake.push_str(digits.get(..kept)?);
-        shape::permute(&self.all, &self.prf, digits.get(kept..).filter(|rest| rest.len() >= 4)?, &mut fake)?;
+        shape::permute(&mut self.all, &self.prf, digits.get(kept..).filter(|rest| rest.len() >= 4)?, &mut fake)?;
         shape::refill(value, &fake, out);
         Some(())
     }
@@ -44,7 +44,7 @@ impl Maker {
         let scientific = value.contains(['e', 'E']);
         let Some(jitter) = self.rule.jitter.or(scientific.then_some(0.5)) else {
             let plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'-');
-            return if plain { shape::permute(&self.all, &self.prf, value, out) } else { None };
+            return if plain { shape::permute(&mut self.all, &self.prf, value, out) } else { None };
         };
         let mut draw = self.draw(value);
         let changed = number * (1.0 + jitter * (2.0 * draw.fraction() - 1.0));
