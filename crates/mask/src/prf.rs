@@ -5,16 +5,8 @@ use sha2::block_api::compress256;
 use crate::Key;
 
 /// Where SHA-256 begins (FIPS 180-4).
-const INITIAL: [u32; 8] = [
-    0x6a09_e667,
-    0xbb67_ae85,
-    0x3c6e_f372,
-    0xa54f_f53a,
-    0x510e_527f,
-    0x9b05_688c,
-    0x1f83_d9ab,
-    0x5be0_cd19,
-];
+const INITIAL: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// The keyed function of one domain. Equal values of one domain give equal draws, in every file and every run.
 #[derive(Clone)]

@@ -12,16 +12,12 @@ use crate::rule::{Kind, Rule};
 use crate::text::{Known, Scrubber};
 use crate::{Key, MaskError};
 
-/// Fakes remembered per column at first: names and cities come again and again.
-const FEW: usize = 1 << 12;
-/// As many as a column may remember where values come again, but not so soon.
-const MANY: usize = 1 << 15;
-/// Columns of a table that may remember so many.
-const GROWN: usize = 8;
-/// After so many lookups it is seen how many were good for something.
-const TRIAL: u32 = 1 << 14;
-/// Bytes of a value and its fake that are remembered: a slot is a line of the processor's cache.
-const SLOT: usize = 52;
+/// Fakes remembered per column: names and cities come again and again.
+const SLOTS: usize = 1 << 12;
+/// Bytes of a value and its fake that are remembered: two slots are a line of the processor's cache.
+const SLOT: usize = 25;
+/// After so many rows it is seen how many lookups were good for something.
+const TRIAL: u64 = 1 << 13;
 /// Values of kept columns that are looked at for personal data.
 const SAMPLED: u64 = 500;
 
@@ -40,9 +36,9 @@ pub enum Outcome {
 
 /// A value and its fake, in one place: reading them from three would take as long as making the fake anew.
 #[derive(Clone, Copy)]
-#[repr(align(64))]
+#[repr(align(32))]
 struct Slot {
-    hash: u64,
+    hash: u32,
     real: u8,
     fake: u8,
     misfit: bool,
@@ -53,17 +49,17 @@ impl Slot {
     const EMPTY: Self = Self { hash: 0, real: 0, fake: 0, misfit: false, bytes: [0; SLOT] };
 
     /// The fake of a value, if it is here.
-    fn find(&self, hash: u64, real: &str) -> Option<&str> {
-        let (own, rest) = self.bytes.split_at_checked(usize::from(self.real))?;
-        let fake = rest.get(..usize::from(self.fake)).filter(|fake| !fake.is_empty())?;
-        if self.hash != hash || own != real.as_bytes() {
+    fn find(&self, hash: u32, real: &str) -> Option<&str> {
+        if self.hash != hash {
             return None;
         }
-        std::str::from_utf8(fake).ok()
+        let (own, rest) = self.bytes.split_at_checked(usize::from(self.real))?;
+        let fake = rest.get(..usize::from(self.fake)).filter(|fake| !fake.is_empty())?;
+        if own == real.as_bytes() { std::str::from_utf8(fake).ok() } else { None }
     }
 
     /// Remembers this one instead, if it fits.
-    fn put(&mut self, hash: u64, real: &str, fake: &str, misfit: bool) {
+    fn put(&mut self, hash: u32, real: &str, fake: &str, misfit: bool) {
         if real.len() + fake.len() <= SLOT {
             self.bytes[..real.len()].copy_from_slice(real.as_bytes());
             self.bytes[real.len()..real.len() + fake.len()].copy_from_slice(fake.as_bytes());
@@ -84,9 +80,8 @@ struct Column {
     slots: Vec<Slot>,
     /// Whether it is worth while to remember fakes; the slots are made when the first one is.
     remembers: bool,
-    /// Lookups in them since they were judged the last time, and how many found something.
-    lookups: u32,
-    hits: u32,
+    /// Lookups that found something, since the last time it was seen to.
+    hits: u64,
     values: u64,
     nulls: u64,
     misfits: u64,
@@ -95,7 +90,9 @@ struct Column {
 
 impl Column {
     fn new(name: &str, rule: &Rule, key: &Key) -> Self {
-        let remembers = rule.kind.fakes() && rule.kind != Kind::Text && rule.key.is_none();
+        // Made as quickly as found.
+        let cheap = matches!(rule.kind, Kind::Date | Kind::Number | Kind::Postcode | Kind::Id | Kind::Phone);
+        let remembers = rule.kind.fakes() && rule.kind != Kind::Text && rule.key.is_none() && !cheap;
         Self {
             name: name.to_owned(),
             rule: rule.clone(),
@@ -104,7 +101,6 @@ impl Column {
             key: None,
             slots: Vec::new(),
             remembers,
-            lookups: 0,
             hits: 0,
             values: 0,
             nulls: 0,
@@ -116,10 +112,10 @@ impl Column {
     /// Appends the fake of a value.
     fn fake(&mut self, real: &str, key: Option<&str>, check: &mut Check, out: &mut String) {
         let (hash, start) = (digest(real), out.len());
-        let slot = hash as usize & self.slots.len().wrapping_sub(1);
-        self.lookups += 1;
+        // One half says where, the other one is kept.
+        let (at, tag) = ((hash >> 32) as usize % SLOTS, hash as u32);
         if let Some((misfit, fake)) =
-            self.slots.get(slot).and_then(|slot| slot.find(hash, real).map(|fake| (slot.misfit, fake)))
+            self.slots.get(at).and_then(|slot| slot.find(tag, real).map(|fake| (slot.misfit, fake)))
         {
             self.misfits += u64::from(misfit);
             self.hits += 1;
@@ -129,36 +125,20 @@ impl Column {
         let misfit = self.maker.make(real, key, out) == Fit::Misfit;
         self.misfits += u64::from(misfit);
         check.saw(self.rule.kind, hash, &out[start..]);
-        if !self.remembers {
-            return;
+        if self.remembers && self.slots.is_empty() {
+            self.slots = vec![Slot::EMPTY; SLOTS];
         }
-        if self.slots.is_empty() {
-            self.slots = vec![Slot::EMPTY; FEW];
-        }
-        let slot = hash as usize & self.slots.len().wrapping_sub(1);
-        if let Some(slot) = self.slots.get_mut(slot) {
-            slot.put(hash, real, &out[start..], misfit);
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.put(tag, real, &out[start..], misfit);
         }
     }
 
-    /// Looks now and then whether remembering is worth while; whether it wants to remember more.
-    fn judge(&mut self) -> bool {
-        let many = self.slots.len() >= MANY;
-        // Many have to be filled first.
-        if self.lookups < if many { 4 * TRIAL } else { TRIAL } && self.remembers {
-            return false;
+    /// Gives up remembering where values hardly ever come again.
+    fn judge(&mut self, rows: u64) {
+        if self.hits < rows / 8 && !self.slots.is_empty() {
+            (self.slots, self.remembers) = (Vec::new(), false);
         }
-        let share = u64::from(self.hits) * 16 / u64::from(self.lookups.max(1));
-        (self.lookups, self.hits) = (0, 0);
-        if share == 0 || share < 5 && many {
-            (self.slots, self.remembers) = (Vec::new(), false); // values here hardly ever come again
-        }
-        self.remembers && share < 12 && !many
-    }
-
-    /// Remembers more from now on.
-    fn grow(&mut self) {
-        self.slots = vec![Slot::EMPTY; MANY];
+        self.hits = 0;
     }
 }
 
@@ -267,8 +247,8 @@ impl Masker {
     /// Masks a row: places and values. Outcomes and fakes are in the order of the cells.
     pub fn mask(&mut self, cells: &[(usize, Option<&str>)]) {
         self.rows += 1;
-        if self.rows.is_multiple_of(u64::from(TRIAL)) {
-            self.judge();
+        if self.rows.is_multiple_of(TRIAL) {
+            self.columns.iter_mut().for_each(|column| column.judge(TRIAL));
         }
         self.outcomes.clear();
         self.fakes.clear();
@@ -346,17 +326,6 @@ impl Masker {
             self.fakes.push_str(&out);
             self.places_of_fakes[at] = start..self.fakes.len();
             self.scrubbed = out;
-        }
-    }
-
-    /// Sees for every column whether it is worth while to remember fakes.
-    fn judge(&mut self) {
-        let mut grown = self.columns.iter().filter(|column| column.slots.len() >= MANY).count();
-        for column in &mut self.columns {
-            if column.judge() && grown < GROWN {
-                column.grow();
-                grown += 1;
-            }
         }
     }
 

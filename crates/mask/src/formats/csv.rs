@@ -107,10 +107,7 @@ impl<R: Read> Splitter<R> {
     fn ends(&self) -> Result<(Option<usize>, Option<usize>), MaskError> {
         if memchr::memchr(b'"', &self.rest).is_none() {
             let after = |at: usize| at + 1;
-            return Ok((
-                memchr::memchr(b'\n', &self.rest).map(after),
-                memchr::memrchr(b'\n', &self.rest).map(after),
-            ));
+            return Ok((memchr::memchr(b'\n', &self.rest).map(after), memchr::memrchr(b'\n', &self.rest).map(after)));
         }
         let (mut quoted, mut skip, mut first, mut last) = (false, usize::MAX, None, None);
         let wrong = |at: usize, why: &str| {
