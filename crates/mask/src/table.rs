@@ -12,9 +12,9 @@ use crate::rule::{Kind, Rule};
 use crate::text::{Known, Scrubber};
 use crate::{Key, MaskError};
 
-/// Fakes remembered per column: names and cities come again and again.
-const SLOTS: usize = 1 << 12;
-/// Bytes of a value and its fake that are remembered: two slots are a line of the processor's cache.
+/// Pairs of fakes that are remembered per column: names and cities come again and again.
+const PAIRS: usize = 1 << 11;
+/// Bytes of a value and its fake that are remembered: a pair of slots is a line of the processor's cache.
 const SLOT: usize = 25;
 /// After so many rows it is seen how many lookups were good for something.
 const TRIAL: u64 = 1 << 13;
@@ -58,13 +58,13 @@ impl Slot {
         if own == real.as_bytes() { std::str::from_utf8(fake).ok() } else { None }
     }
 
-    /// Remembers this one instead, if it fits.
-    fn put(&mut self, hash: u32, real: &str, fake: &str, misfit: bool) {
-        if real.len() + fake.len() <= SLOT {
-            self.bytes[..real.len()].copy_from_slice(real.as_bytes());
-            self.bytes[real.len()..real.len() + fake.len()].copy_from_slice(fake.as_bytes());
-            (self.hash, self.real, self.fake, self.misfit) = (hash, real.len() as u8, fake.len() as u8, misfit);
-        }
+    /// Of a value and its fake, if they fit.
+    fn new(hash: u32, real: &str, fake: &str, misfit: bool) -> Option<Self> {
+        let mut bytes = [0; SLOT];
+        let (own, rest) = bytes.split_at_mut_checked(real.len())?;
+        own.copy_from_slice(real.as_bytes());
+        rest.get_mut(..fake.len())?.copy_from_slice(fake.as_bytes());
+        Some(Self { hash, real: real.len() as u8, fake: fake.len() as u8, misfit, bytes })
     }
 }
 
@@ -77,7 +77,7 @@ struct Column {
     scrubber: Option<Scrubber>,
     /// The place of the column that its rule names as key.
     key: Option<usize>,
-    slots: Vec<Slot>,
+    slots: Vec<[Slot; 2]>,
     /// Whether it is worth while to remember fakes; the slots are made when the first one is.
     remembers: bool,
     /// Lookups that found something, since the last time it was seen to.
@@ -113,11 +113,10 @@ impl Column {
     fn fake(&mut self, real: &str, key: Option<&str>, check: &mut Check, out: &mut String) {
         let (hash, start) = (digest(real), out.len());
         // One half says where, the other one is kept.
-        let (at, tag) = ((hash >> 32) as usize % SLOTS, hash as u32);
-        if let Some((misfit, fake)) =
-            self.slots.get(at).and_then(|slot| slot.find(tag, real).map(|fake| (slot.misfit, fake)))
-        {
-            self.misfits += u64::from(misfit);
+        let (at, tag) = ((hash >> 32) as usize % PAIRS, hash as u32);
+        let pair = self.slots.get(at).map_or(&[][..], |pair| &pair[..]);
+        if let Some((slot, fake)) = pair.iter().find_map(|slot| Some((slot, slot.find(tag, real)?))) {
+            self.misfits += u64::from(slot.misfit);
             self.hits += 1;
             out.push_str(fake);
             return;
@@ -126,10 +125,12 @@ impl Column {
         self.misfits += u64::from(misfit);
         check.saw(self.rule.kind, hash, &out[start..]);
         if self.remembers && self.slots.is_empty() {
-            self.slots = vec![Slot::EMPTY; SLOTS];
+            self.slots = vec![[Slot::EMPTY; 2]; PAIRS];
         }
-        if let Some(slot) = self.slots.get_mut(at) {
-            slot.put(tag, real, &out[start..], misfit);
+        if let Some(pair) = self.slots.get_mut(at)
+            && let Some(new) = Slot::new(tag, real, &out[start..], misfit)
+        {
+            *pair = [new, pair[0]]; // the older one goes
         }
     }
 
