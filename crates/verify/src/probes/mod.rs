@@ -125,6 +125,7 @@ probes![
     way_out::FLOODS,
     secrets::PROBE,
     way_out::TOKENS,
+    way_out::TRACES,
     neighbours::PROBE,
     twins::PROBE,
     recreate::PROBE,
