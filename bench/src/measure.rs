@@ -104,6 +104,12 @@ pub fn take_turns(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Result<V
     Ok(rows.map(|((contender, samples), missing)| Timing { missing, ..samples.timing(contender.name) }).collect())
 }
 
+/// The one in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

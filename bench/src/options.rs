@@ -54,6 +54,8 @@ pub enum SectionName {
     Serve,
     /// Connections out of a sandbox.
     Egress,
+    /// Masking a table.
+    Mask,
 }
 
 impl Options {

@@ -45,6 +45,7 @@ pub fn judge(report: &Report, complete: bool) -> Vec<Target> {
     least("a stream out of a sandbox ≥ 30 % of veth + NAT", over(value(EGRESS_UP), value(NAT_UP)), 0.3, "×");
     least("a stream into a sandbox ≥ 2 × slirp4netns", over(value(EGRESS_DOWN), value(SLIRP_DOWN)), 2.0, "×");
     least("a stream out of a sandbox ≥ 2 × slirp4netns", over(value(EGRESS_UP), value(SLIRP_UP)), 2.0, "×");
+    least("masking ≥ 100 MB/s CSV", value(MASK_SPEED), 100.0, "MB/s");
     least("1,000 connections out of a sandbox at once", value(EGRESS_CROWD), 1000.0, "connections");
     let wanted = value(PIPE_SPEED).map_or(1.0, |pipe| (0.7 * pipe).min(1.0));
     let promise = format!("streaming ≥ 1 GB/s or 70 % of a plain pipe (here: {wanted:.2} GB/s)");

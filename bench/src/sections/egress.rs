@@ -10,7 +10,7 @@ use sloplet_policy::{Bind, Spec};
 
 use super::names::*;
 use crate::competitors::networks::{Networks, SERVER, Work};
-use crate::measure::Samples;
+use crate::measure::{Samples, median};
 use crate::options::Options;
 use crate::ours::{self, Ours};
 use crate::report::{Quantity, Report, Table, Timing};
@@ -178,9 +178,4 @@ fn creation(options: &Options, ours: &Ours) -> Result<Table<Timing>> {
     let [without, with] = samples;
     let rows = vec![without.timing(WITHOUT_RULES), with.timing(WITH_RULES)];
     Ok(Table { title: "Creating a sandbox".into(), rows })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

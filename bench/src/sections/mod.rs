@@ -6,6 +6,7 @@ mod agent;
 mod density;
 mod egress;
 mod exec;
+mod mask;
 mod rate;
 mod serve;
 mod stages;
@@ -43,6 +44,9 @@ pub fn run_all(options: &Options, report: &mut Report) -> Result<()> {
     }
     if options.wants(SectionName::Egress) {
         egress::measure(options, report, dir)?;
+    }
+    if options.wants(SectionName::Mask) {
+        mask::measure(options, report, dir)?;
     }
     Ok(())
 }

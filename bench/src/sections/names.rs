@@ -24,6 +24,8 @@ pub const STREAM_SPEED: &str = "stdout of a command in a sandbox";
 pub const STREAM_UNRECORDED: &str = "the same output, not written down";
 pub const STREAM_GROWTH: &str = "growth of this process at its peak";
 
+pub const MASK_SPEED: &str = "masked";
+
 pub const AGENT_PRIVATE: &str = "private memory of PID 1 after 3 s";
 
 pub const SERVE_CREATE: &str = "sandbox created → first output";

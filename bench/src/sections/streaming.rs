@@ -10,6 +10,7 @@ use sloplet_engine::{Command, Sandbox};
 
 use super::names::{PIPE_SPEED, STREAM_GROWTH, STREAM_SPEED, STREAM_UNRECORDED};
 use crate::competitors::program;
+use crate::measure::median;
 use crate::options::Options;
 use crate::ours::{self, Ours};
 use crate::process_memory::{self, forget_peak, resident};
@@ -98,9 +99,4 @@ async fn through_the_engine(sandbox: &Sandbox, recorded: bool) -> Result<f64> {
 fn speed(total: u64, started: Instant) -> Result<f64> {
     ensure!(total == BYTES, "{total} bytes came, not {BYTES}");
     Ok(total as f64 / 1e9 / started.elapsed().as_secs_f64())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

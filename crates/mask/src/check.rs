@@ -3,33 +3,59 @@
 //! Values are kept as 64-bit digests. Of more than `MOST` only those below a falling threshold are kept, on both sides
 //! alike: then a share of the values is checked, and the report says which.
 
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
-
 use serde::Serialize;
 
 use crate::rule::Kind;
 
 /// Digests kept of each side of each kind.
 const MOST: usize = 1 << 12;
+/// The same for kinds that meet by chance, which says little.
+const MOST_BY_CHANCE: usize = 1 << 9;
 
-#[derive(Default, Clone, Copy)]
-struct Digested(u64);
+/// Places of a set: at most half of them are taken.
+const PLACES: usize = 2 * MOST;
 
-impl Hasher for Digested {
-    fn finish(&self) -> u64 {
-        // Those below a threshold begin alike, and the set looks at how they begin.
-        self.0.rotate_left(32)
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |digest, byte| digest << 8 | u64::from(*byte));
-    }
-    fn write_u64(&mut self, digest: u64) {
-        self.0 = digest;
-    }
+/// A set of digests. One that is looked at for every value has to fit the processor's cache, so it is as small as it can
+/// be: each digest at the first free place from where its low bits say.
+#[derive(Clone, Default)]
+struct Digests {
+    /// Empty until there is one; 0 is a free place.
+    places: Vec<u64>,
+    count: usize,
 }
 
-type Digests = HashSet<u64, BuildHasherDefault<Digested>>;
+impl Digests {
+    fn insert(&mut self, digest: u64) {
+        if self.places.is_empty() {
+            self.places = vec![0; PLACES];
+        }
+        let digest = digest.max(1);
+        let mut at = digest as usize % PLACES;
+        while self.places[at] != 0 {
+            if self.places[at] == digest {
+                return;
+            }
+            at = (at + 1) % PLACES;
+        }
+        self.places[at] = digest;
+        self.count += 1;
+    }
+
+    fn contains(&self, digest: u64) -> bool {
+        let begin = digest as usize % PLACES;
+        let around = self.places.iter().skip(begin).chain(self.places.iter().take(begin));
+        around.take_while(|place| **place != 0).any(|place| *place == digest)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        self.places.iter().copied().filter(|digest| *digest != 0)
+    }
+
+    fn keep_up_to(&mut self, threshold: u64) {
+        let all = std::mem::take(self);
+        all.iter().filter(|digest| *digest <= threshold).for_each(|digest| self.insert(digest));
+    }
+}
 
 /// The digest by which values are compared.
 pub fn digest(value: &str) -> u64 {
@@ -39,25 +65,28 @@ pub fn digest(value: &str) -> u64 {
 /// Real values and fakes of one kind.
 #[derive(Clone)]
 struct Sides {
+    kind: Kind,
     threshold: u64,
     real: Digests,
     fake: Digests,
 }
 
-impl Default for Sides {
-    fn default() -> Self {
-        Self { threshold: u64::MAX, real: Digests::default(), fake: Digests::default() }
-    }
-}
-
 impl Sides {
+    fn new(kind: Kind) -> Self {
+        Self { kind, threshold: u64::MAX, real: Digests::default(), fake: Digests::default() }
+    }
+
     fn shrink(&mut self) {
-        while self.real.len().max(self.fake.len()) > MOST {
-            self.threshold /= 2;
-            let threshold = self.threshold;
-            self.real.retain(|digest| *digest <= threshold);
-            self.fake.retain(|digest| *digest <= threshold);
+        let most = if self.kind.meets_by_chance() { MOST_BY_CHANCE } else { MOST };
+        while self.real.count.max(self.fake.count) > most {
+            self.lower(self.threshold / 2);
         }
+    }
+
+    fn lower(&mut self, threshold: u64) {
+        self.threshold = threshold;
+        self.real.keep_up_to(threshold);
+        self.fake.keep_up_to(threshold);
     }
 }
 
@@ -80,13 +109,14 @@ pub struct Checked {
 /// Remembers real values and fakes.
 #[derive(Clone, Default)]
 pub struct Check {
-    kinds: BTreeMap<Kind, Sides>,
+    /// Those that were seen, each at its kind's place: it is looked up for every value.
+    kinds: Vec<Option<Sides>>,
 }
 
 impl Check {
     /// Remembers a value and its fake.
     pub fn saw(&mut self, kind: Kind, real: u64, fake: &str) {
-        let sides = self.kinds.entry(kind).or_default();
+        let sides = self.sides(kind);
         let fake = digest(fake);
         if real <= sides.threshold {
             sides.real.insert(real);
@@ -97,30 +127,43 @@ impl Check {
         sides.shrink();
     }
 
+    fn sides(&mut self, kind: Kind) -> &mut Sides {
+        let at = kind as usize;
+        if self.kinds.len() <= at {
+            self.kinds.resize(at + 1, None);
+        }
+        self.kinds[at].get_or_insert_with(|| Sides::new(kind))
+    }
+
     /// Adds what another saw.
     pub fn absorb(&mut self, other: Self) {
-        for (kind, theirs) in other.kinds {
-            let sides = self.kinds.entry(kind).or_default();
-            sides.threshold = sides.threshold.min(theirs.threshold);
-            sides.real.extend(theirs.real);
-            sides.fake.extend(theirs.fake);
-            let threshold = sides.threshold;
-            sides.real.retain(|digest| *digest <= threshold);
-            sides.fake.retain(|digest| *digest <= threshold);
-            sides.shrink();
+        for theirs in other.kinds.into_iter().flatten() {
+            let sides = self.sides(theirs.kind);
+            if theirs.threshold < sides.threshold {
+                sides.lower(theirs.threshold);
+            }
+            // One at a time: there is not room for all of both.
+            for (real, digest) in
+                theirs.real.iter().map(|digest| (true, digest)).chain(theirs.fake.iter().map(|digest| (false, digest)))
+            {
+                if digest <= sides.threshold {
+                    if real { &mut sides.real } else { &mut sides.fake }.insert(digest);
+                    sides.shrink();
+                }
+            }
         }
     }
 
     /// What came of it.
     pub fn results(&self) -> Vec<Checked> {
-        let result = |(kind, sides): (&Kind, &Sides)| Checked {
-            rule: *kind,
-            values: sides.real.len() as u64,
+        let result = |sides: &Sides| Checked {
+            rule: sides.kind,
+            values: sides.real.count as u64,
             share: (sides.threshold as f64 + 1.0) / 2f64.powi(64),
-            coincidences: sides.real.intersection(&sides.fake).count() as u64,
-            by_chance: kind.meets_by_chance(),
+            coincidences: sides.real.iter().filter(|digest| sides.fake.contains(*digest)).count() as u64,
+            by_chance: sides.kind.meets_by_chance(),
         };
-        self.kinds.iter().map(result).collect()
+        self.kinds.iter().flatten().map(result).collect()
     }
 }
 
@@ -144,7 +187,7 @@ mod tests {
     fn memory_is_bounded_and_the_share_is_said() {
         let mut check = Check::default();
         for number in 0..MOST * 3 {
-            check.saw(Kind::Id, digest(&number.to_string()), &(number + 1).to_string());
+            check.saw(Kind::Email, digest(&number.to_string()), &(number + 1).to_string());
         }
         let result = &check.results()[0];
         assert!(result.values <= MOST as u64);

@@ -21,9 +21,25 @@ fn absorb(state: u64, bytes: &[u8]) -> u64 {
     for word in words {
         state = fold(state ^ u64::from_le_bytes(*word), MIX[1]).wrapping_add(MIX[0]);
     }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    fold(fold(state ^ u64::from_le_bytes(last), MIX[1]) ^ MIX[0], MIX[0] | 1)
+    fold(fold(state ^ tail(bytes, rest), MIX[1]) ^ MIX[0], MIX[0] | 1)
+}
+
+/// The bytes behind the last whole word. Loads that overlap: to copy them into a word first and to load that would make the
+/// processor wait for the copy.
+fn tail(bytes: &[u8], rest: &[u8]) -> u64 {
+    match rest {
+        [] => 0,
+        _ if bytes.len() >= 8 => bytes.last_chunk().map_or(0, |last| u64::from_le_bytes(*last)),
+        [first] => u64::from(*first),
+        [first, second] => u64::from(*first) | u64::from(*second) << 8,
+        [first, second, third] => u64::from(*first) | u64::from(*second) << 8 | u64::from(*third) << 16,
+        _ => match (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
+            (Some(first), Some(last)) => {
+                u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32
+            }
+            _ => 0,
+        },
+    }
 }
 
 /// The same for the tables of the standard library.

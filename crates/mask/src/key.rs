@@ -82,13 +82,13 @@ impl Key {
         Self(self.sign(format!("domain\0{purpose}").as_bytes()))
     }
 
-    pub(crate) fn hmac(&self) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 
     fn sign(&self, message: &[u8]) -> [u8; 32] {
         let mut bytes = [0; 32];
-        bytes.copy_from_slice(hmac::sign(&self.hmac(), message).as_ref());
+        bytes.copy_from_slice(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), message).as_ref());
         bytes
     }
 }

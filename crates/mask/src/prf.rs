@@ -1,13 +1,20 @@
 //! From a value to numbers that nobody can foretell without the key: HMAC-SHA-256 of (domain, value).
 
-use ring::hmac;
+use sha2::block_api::compress256;
 
 use crate::Key;
+
+/// Where SHA-256 begins (FIPS 180-4).
+const INITIAL: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// The keyed function of one domain. Equal values of one domain give equal draws, in every file and every run.
 #[derive(Clone)]
 pub struct Prf {
-    key: hmac::Key,
+    /// SHA-256 after the key's block, for the inner and the outer digest of HMAC (RFC 2104): for a value of less than
+    /// 56 bytes two blocks are left to digest.
+    inner: [u32; 8],
+    outer: [u32; 8],
     /// The key of the round function of [`crate::permute`]: SipHash-2-4, at a tenth of the price of an HMAC.
     round: (u64, u64),
 }
@@ -15,8 +22,14 @@ pub struct Prf {
 impl Prf {
     /// For `domain`, under `key`.
     pub fn new(key: &Key, domain: &str) -> Self {
-        let key = key.derive(domain).hmac();
-        let mut prf = Self { key, round: (0, 0) };
+        let key = key.derive(domain);
+        let padded = |pad: u8| {
+            let (mut block, mut state) = ([pad; 64], INITIAL);
+            block.iter_mut().zip(key.bytes()).for_each(|(byte, key)| *byte ^= key);
+            compress256(&mut state, &[block]);
+            state
+        };
+        let mut prf = Self { inner: padded(0x36), outer: padded(0x5c), round: (0, 0) };
         let mut draw = prf.draw(b"\0round function");
         prf.round = (draw.bits(), draw.bits());
         prf
@@ -24,12 +37,12 @@ impl Prf {
 
     /// What belongs to `value`.
     pub fn draw(&self, value: &[u8]) -> Draw {
-        let tag = hmac::sign(&self.key, value);
-        let mut state = [0; 4];
-        for (word, bytes) in state.iter_mut().zip(tag.as_ref().chunks_exact(8)) {
-            *word = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        }
-        Draw { state }
+        let mut digest = [0; 32];
+        let (words, _) = digest.as_chunks_mut::<4>();
+        words.iter_mut().zip(finish(self.inner, value)).for_each(|(bytes, word)| *bytes = word.to_be_bytes());
+        let tag = finish(self.outer, &digest);
+        let word = |at: usize| u64::from(tag[at]) << 32 | u64::from(tag[at + 1]);
+        Draw { state: [word(0), word(2), word(4), word(6)] }
     }
 
     /// What belongs to `value` on the `attempt`th try, for when the first was no good.
@@ -43,22 +56,66 @@ impl Prf {
         self.draw(&longer)
     }
 
-    /// The round function: 64 bits from a round's number and a half. `size` sets permutations of different sizes apart.
-    pub fn round(&self, round: u8, size: u128, half: u64) -> u64 {
+    /// The round function: 64 bits from a half. `size` sets permutations of different sizes apart.
+    pub fn round(&self, round: u8, size: u128) -> Round {
         let tweak = (size as u64 ^ (size >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(round);
-        siphash(self.round, [tweak, half])
+        Round::new(self.round, tweak)
     }
 }
 
-/// SipHash-2-4 of two words: a keyed function made for short input (Aumasson and Bernstein, 2012).
-fn siphash((k0, k1): (u64, u64), message: [u64; 2]) -> u64 {
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-    let turn = |v: &mut [u64; 4]| {
+/// Digests what is left after a first block of 64 bytes.
+fn finish(mut state: [u32; 8], message: &[u8]) -> [u32; 8] {
+    let (blocks, rest) = message.as_chunks::<64>();
+    if !blocks.is_empty() {
+        compress256(&mut state, blocks);
+    }
+    let mut last = [0; 64];
+    last[..rest.len()].copy_from_slice(rest);
+    last[rest.len()] = 0x80;
+    if rest.len() >= 56 {
+        compress256(&mut state, &[last]);
+        last = [0; 64];
+    }
+    last[56..].copy_from_slice(&((64 + message.len() as u64) * 8).to_be_bytes());
+    compress256(&mut state, &[last]);
+    state
+}
+
+/// SipHash-2-4 of two words, the first of which is known: a keyed function made for short input (Aumasson and Bernstein,
+/// 2012).
+#[derive(Clone, Copy)]
+pub struct Round([u64; 4]);
+
+impl Round {
+    fn new((k0, k1): (u64, u64), first: u64) -> Self {
+        let mut v = [
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ];
+        Self::absorb(&mut v, first);
+        Self(v)
+    }
+
+    /// What it is for the second word.
+    pub fn of(&self, second: u64) -> u64 {
+        let mut v = self.0;
+        Self::absorb(&mut v, second);
+        Self::absorb(&mut v, 16 << 56);
+        v[2] ^= 0xff;
+        (0..4).for_each(|_| Self::turn(&mut v));
+        v[0] ^ v[1] ^ v[2] ^ v[3]
+    }
+
+    fn absorb(v: &mut [u64; 4], word: u64) {
+        v[3] ^= word;
+        Self::turn(v);
+        Self::turn(v);
+        v[0] ^= word;
+    }
+
+    fn turn(v: &mut [u64; 4]) {
         v[0] = v[0].wrapping_add(v[1]);
         v[2] = v[2].wrapping_add(v[3]);
         v[1] = v[1].rotate_left(13) ^ v[0];
@@ -69,16 +126,7 @@ fn siphash((k0, k1): (u64, u64), message: [u64; 2]) -> u64 {
         v[1] = v[1].rotate_left(17) ^ v[2];
         v[3] = v[3].rotate_left(21) ^ v[0];
         v[2] = v[2].rotate_left(32);
-    };
-    for word in [message[0], message[1], 16 << 56] {
-        v[3] ^= word;
-        turn(&mut v);
-        turn(&mut v);
-        v[0] ^= word;
     }
-    v[2] ^= 0xff;
-    (0..4).for_each(|_| turn(&mut v));
-    v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
 /// A stream of numbers: xoshiro256**, begun with the 256 bits of an HMAC.
@@ -141,13 +189,26 @@ mod tests {
     }
 
     #[test]
+    fn values_of_every_length_are_digested_as_another_hmac_does() {
+        use ring::hmac;
+        let (key, value) = (Key::from_bytes([7; 32]), [0x5a; 300]);
+        let theirs = hmac::Key::new(hmac::HMAC_SHA256, key.derive("d").bytes());
+        let prf = Prf::new(&key, "d");
+        for length in 0..value.len() {
+            let tag = hmac::sign(&theirs, &value[..length]);
+            let own: Vec<u8> = prf.draw(&value[..length]).state.iter().flat_map(|word| word.to_be_bytes()).collect();
+            assert_eq!(own, tag.as_ref(), "{length} bytes");
+        }
+    }
+
+    #[test]
     #[allow(deprecated, reason = "the standard library's own, to compare with")]
     fn it_is_siphash_2_4() {
         use std::hash::{Hasher, SipHasher};
         for (key, message) in [((0, 0), [0, 0]), ((1, 2), [3, u64::MAX]), ((u64::MAX, 7), [1 << 63, 9])] {
             let mut theirs = SipHasher::new_with_keys(key.0, key.1);
             theirs.write(&[message[0].to_le_bytes(), message[1].to_le_bytes()].concat());
-            assert_eq!(siphash(key, message), theirs.finish());
+            assert_eq!(Round::new(key, message[0]).of(message[1]), theirs.finish());
         }
     }
 

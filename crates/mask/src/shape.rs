@@ -54,7 +54,7 @@ fn is_number(text: &[u8]) -> bool {
 
 /// Appends the fake of `text` to `out`: a permutation of all texts of this shape, so what was unique stays unique.
 /// `None` if there is nothing to change or if it is not ASCII.
-pub fn permute(all: &Permutations, prf: &Prf, text: &str, out: &mut String) -> Option<()> {
+pub fn permute(all: &mut Permutations, prf: &Prf, text: &str, out: &mut String) -> Option<()> {
     let bytes = text.as_bytes();
     if !text.is_ascii() {
         return None;
@@ -63,36 +63,81 @@ pub fn permute(all: &Permutations, prf: &Prf, text: &str, out: &mut String) -> O
     if bytes.len() > LONGEST {
         return substitute(prf, bytes, number, out);
     }
-    let (mut size, mut index) = (1u128, 0u128);
-    for at in 0..bytes.len() {
-        let (first, count) = class(bytes, at, number).first_and_count();
-        if count > 1 {
-            size = size.saturating_mul(u128::from(count));
-            if size > LARGEST {
-                return substitute(prf, bytes, number, out);
-            }
-            index = index * u128::from(count) + u128::from(bytes[at] - first);
-        }
-    }
-    let mut image = all.apply(size, index)?;
+    let mut classes = [Class::Literal; LONGEST];
+    let classes = classes.get_mut(..bytes.len())?;
+    classes.iter_mut().enumerate().for_each(|(at, one)| *one = class(bytes, at, number));
+    let (size, index) = match small_place(bytes, classes) {
+        Some((size, index)) => (u128::from(size), u128::from(index)),
+        None => match place(bytes, classes) {
+            Some(found) => found,
+            None => return substitute(prf, bytes, number, out),
+        },
+    };
+    let image = all.apply(size, index)?;
     // From the last place to the first.
     let mut places = [0; LONGEST];
     let places = places.get_mut(..bytes.len())?;
-    for at in (0..bytes.len()).rev() {
-        let (first, count) = class(bytes, at, number).first_and_count();
-        if count == 1 {
-            places[at] = bytes[at];
-            continue;
+    places.copy_from_slice(bytes);
+    let mut image = match u64::try_from(image) {
+        Ok(image) => image,
+        Err(_) => {
+            let mut image = image;
+            for (at, class) in classes.iter_mut().enumerate().rev() {
+                if image <= u128::from(u64::MAX) {
+                    break;
+                }
+                let (first, count) = class.first_and_count();
+                places[at] = if count > 1 { first + (image % u128::from(count)) as u8 } else { places[at] };
+                image /= u128::from(count);
+                *class = Class::Literal;
+            }
+            image as u64
         }
-        let (quotient, place) = match u64::try_from(image) {
-            Ok(small) => (u128::from(small / u64::from(count)), (small % u64::from(count)) as u8),
-            Err(_) => (image / u128::from(count), (image % u128::from(count)) as u8),
+    };
+    for (place, class) in places.iter_mut().zip(classes.iter()).rev() {
+        // Each with a divisor that the compiler knows.
+        let rest = match class {
+            Class::Digit => split::<10>(&mut image),
+            Class::Leading => split::<9>(&mut image),
+            Class::Lower | Class::Upper => split::<26>(&mut image),
+            Class::Literal => continue,
         };
-        places[at] = first + place;
-        image = quotient;
+        *place = class.first_and_count().0 + rest;
     }
     out.push_str(std::str::from_utf8(places).ok()?);
     Some(())
+}
+
+fn split<const COUNT: u64>(image: &mut u64) -> u8 {
+    let rest = *image % COUNT;
+    *image /= COUNT;
+    rest as u8
+}
+
+/// How many texts there are of a shape, and which one this is; `None` if there are more than 2^64.
+fn small_place(bytes: &[u8], classes: &[Class]) -> Option<(u64, u64)> {
+    let (mut size, mut index) = (1u64, 0u64);
+    for (byte, class) in bytes.iter().zip(classes) {
+        let (first, count) = class.first_and_count();
+        if count > 1 {
+            size = size.checked_mul(u64::from(count))?;
+            index = index * u64::from(count) + u64::from(byte - first);
+        }
+    }
+    Some((size, index))
+}
+
+/// The same; `None` if there are more than [`LARGEST`].
+fn place(bytes: &[u8], classes: &[Class]) -> Option<(u128, u128)> {
+    let (mut size, mut index) = (1u128, 0u128);
+    for (byte, class) in bytes.iter().zip(classes) {
+        let (first, count) = class.first_and_count();
+        if count > 1 {
+            size = size.checked_mul(u128::from(count)).filter(|size| *size <= LARGEST)?;
+            index = index * u128::from(count) + u128::from(byte - first);
+        }
+    }
+    Some((size, index))
 }
 
 /// In a space of more than 2^112, two values do not meet by chance: no permutation is needed.
@@ -111,7 +156,9 @@ fn substitute(prf: &Prf, bytes: &[u8], number: bool, out: &mut String) -> Option
 /// The digits of `text` replaced by those of `digits`, in order; everything else as it is.
 pub fn refill(text: &str, digits: &str, out: &mut String) {
     let mut digits = digits.chars();
-    out.extend(text.chars().map(|c| if c.is_ascii_alphanumeric() { digits.next().unwrap_or(c) } else { c }));
+    for c in text.chars() {
+        out.push(if c.is_ascii_alphanumeric() { digits.next().unwrap_or(c) } else { c });
+    }
 }
 
 #[cfg(test)]
@@ -126,17 +173,17 @@ mod tests {
     fn fake(text: &str) -> Option<String> {
         let prf = Prf::new(&Key::from_bytes([7; 32]), "id");
         let mut out = String::new();
-        permute(&Permutations::new(prf.clone()), &prf, text, &mut out).map(|()| out)
+        permute(&mut Permutations::new(prf.clone()), &prf, text, &mut out).map(|()| out)
     }
 
     #[test]
     fn numbers_stay_as_long_and_unique() {
         let prf = Prf::new(&Key::from_bytes([7; 32]), "id");
-        let all = Permutations::new(prf.clone());
+        let mut all = Permutations::new(prf.clone());
         let fakes: HashSet<String> = (0..20_000)
             .map(|number| {
                 let mut out = String::new();
-                permute(&all, &prf, &number.to_string(), &mut out).unwrap();
+                permute(&mut all, &prf, &number.to_string(), &mut out).unwrap();
                 assert_eq!(out.len(), number.to_string().len());
                 assert_eq!(out.parse::<u32>().unwrap().to_string(), out, "a leading zero");
                 out

@@ -1,6 +1,7 @@
 //! The rows of one table.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use crate::check::{Check, digest};
 use crate::config::Table;
@@ -11,12 +12,12 @@ use crate::rule::{Kind, Rule};
 use crate::text::{Known, Scrubber};
 use crate::{Key, MaskError};
 
-/// Fakes remembered per column: names and cities come again and again.
-const SLOTS: usize = 1 << 12;
-/// Lookups for nothing, beyond what hits made good for, after which a column's values hardly ever come again.
-const WASTE: u32 = 1 << 12;
-/// Bytes of a value and its fake that are remembered: a slot is a line of the processor's cache.
-const SLOT: usize = 52;
+/// Pairs of fakes that are remembered per column: names and cities come again and again.
+const PAIRS: usize = 1 << 11;
+/// Bytes of a value and its fake that are remembered: a pair of slots is a line of the processor's cache.
+const SLOT: usize = 25;
+/// After so many rows it is seen how many lookups were good for something.
+const TRIAL: u64 = 1 << 13;
 /// Values of kept columns that are looked at for personal data.
 const SAMPLED: u64 = 500;
 
@@ -35,9 +36,9 @@ pub enum Outcome {
 
 /// A value and its fake, in one place: reading them from three would take as long as making the fake anew.
 #[derive(Clone, Copy)]
-#[repr(align(64))]
+#[repr(align(32))]
 struct Slot {
-    hash: u64,
+    hash: u32,
     real: u8,
     fake: u8,
     misfit: bool,
@@ -48,22 +49,22 @@ impl Slot {
     const EMPTY: Self = Self { hash: 0, real: 0, fake: 0, misfit: false, bytes: [0; SLOT] };
 
     /// The fake of a value, if it is here.
-    fn find(&self, hash: u64, real: &str) -> Option<&str> {
-        let (own, rest) = self.bytes.split_at_checked(usize::from(self.real))?;
-        let fake = rest.get(..usize::from(self.fake)).filter(|fake| !fake.is_empty())?;
-        if self.hash != hash || own != real.as_bytes() {
+    fn find(&self, hash: u32, real: &str) -> Option<&str> {
+        if self.hash != hash {
             return None;
         }
-        std::str::from_utf8(fake).ok()
+        let (own, rest) = self.bytes.split_at_checked(usize::from(self.real))?;
+        let fake = rest.get(..usize::from(self.fake)).filter(|fake| !fake.is_empty())?;
+        if own == real.as_bytes() { std::str::from_utf8(fake).ok() } else { None }
     }
 
-    /// Remembers this one instead, if it fits.
-    fn put(&mut self, hash: u64, real: &str, fake: &str, misfit: bool) {
-        if real.len() + fake.len() <= SLOT {
-            self.bytes[..real.len()].copy_from_slice(real.as_bytes());
-            self.bytes[real.len()..real.len() + fake.len()].copy_from_slice(fake.as_bytes());
-            (self.hash, self.real, self.fake, self.misfit) = (hash, real.len() as u8, fake.len() as u8, misfit);
-        }
+    /// Of a value and its fake, if they fit.
+    fn new(hash: u32, real: &str, fake: &str, misfit: bool) -> Option<Self> {
+        let mut bytes = [0; SLOT];
+        let (own, rest) = bytes.split_at_mut_checked(real.len())?;
+        own.copy_from_slice(real.as_bytes());
+        rest.get_mut(..fake.len())?.copy_from_slice(fake.as_bytes());
+        Some(Self { hash, real: real.len() as u8, fake: fake.len() as u8, misfit, bytes })
     }
 }
 
@@ -76,11 +77,11 @@ struct Column {
     scrubber: Option<Scrubber>,
     /// The place of the column that its rule names as key.
     key: Option<usize>,
-    slots: Vec<Slot>,
+    slots: Vec<[Slot; 2]>,
     /// Whether it is worth while to remember fakes; the slots are made when the first one is.
     remembers: bool,
-    /// Lookups in them that were for nothing, less what hits made good for.
-    wasted: u32,
+    /// Lookups that found something, since the last time it was seen to.
+    hits: u64,
     values: u64,
     nulls: u64,
     misfits: u64,
@@ -89,7 +90,9 @@ struct Column {
 
 impl Column {
     fn new(name: &str, rule: &Rule, key: &Key) -> Self {
-        let remembers = rule.kind.fakes() && rule.kind != Kind::Text && rule.key.is_none();
+        // Made as quickly as found.
+        let cheap = matches!(rule.kind, Kind::Date | Kind::Number | Kind::Postcode | Kind::Id | Kind::Phone);
+        let remembers = rule.kind.fakes() && rule.kind != Kind::Text && rule.key.is_none() && !cheap;
         Self {
             name: name.to_owned(),
             rule: rule.clone(),
@@ -98,7 +101,7 @@ impl Column {
             key: None,
             slots: Vec::new(),
             remembers,
-            wasted: 0,
+            hits: 0,
             values: 0,
             nulls: 0,
             misfits: 0,
@@ -106,30 +109,37 @@ impl Column {
         }
     }
 
+    /// Appends the fake of a value.
     fn fake(&mut self, real: &str, key: Option<&str>, check: &mut Check, out: &mut String) {
-        let hash = digest(real);
-        let slot = (hash % SLOTS as u64) as usize;
-        if let Some((misfit, fake)) =
-            self.slots.get(slot).and_then(|slot| slot.find(hash, real).map(|fake| (slot.misfit, fake)))
-        {
-            self.misfits += u64::from(misfit);
+        let (hash, start) = (digest(real), out.len());
+        // One half says where, the other one is kept.
+        let (at, tag) = ((hash >> 32) as usize % PAIRS, hash as u32);
+        let pair = self.slots.get(at).map_or(&[][..], |pair| &pair[..]);
+        if let Some((slot, fake)) = pair.iter().find_map(|slot| Some((slot, slot.find(tag, real)?))) {
+            self.misfits += u64::from(slot.misfit);
+            self.hits += 1;
             out.push_str(fake);
-            self.wasted = self.wasted.saturating_sub(2);
             return;
         }
         let misfit = self.maker.make(real, key, out) == Fit::Misfit;
         self.misfits += u64::from(misfit);
-        check.saw(self.rule.kind, hash, out);
-        self.wasted = self.wasted.saturating_add(1);
-        if self.wasted > WASTE {
-            (self.slots, self.remembers) = (Vec::new(), false); // values here hardly ever come again
-        }
+        check.saw(self.rule.kind, hash, &out[start..]);
         if self.remembers && self.slots.is_empty() {
-            self.slots = vec![Slot::EMPTY; SLOTS];
+            self.slots = vec![[Slot::EMPTY; 2]; PAIRS];
         }
-        if let Some(slot) = self.slots.get_mut(slot) {
-            slot.put(hash, real, out, misfit);
+        if let Some(pair) = self.slots.get_mut(at)
+            && let Some(new) = Slot::new(tag, real, &out[start..], misfit)
+        {
+            *pair = [new, pair[0]]; // the older one goes
         }
+    }
+
+    /// Gives up remembering where values hardly ever come again.
+    fn judge(&mut self, rows: u64) {
+        if self.hits < rows / 8 && !self.slots.is_empty() {
+            (self.slots, self.remembers) = (Vec::new(), false);
+        }
+        self.hits = 0;
     }
 }
 
@@ -145,7 +155,11 @@ pub struct Masker {
     check: Check,
     rows: u64,
     outcomes: Vec<Outcome>,
-    fakes: Vec<String>,
+    /// The fakes of a row, one behind the other, and where each is.
+    fakes: String,
+    places_of_fakes: Vec<Range<usize>>,
+    /// A scrubbed text, before it is one of them.
+    scrubbed: String,
 }
 
 impl Masker {
@@ -161,7 +175,9 @@ impl Masker {
             check: Check::default(),
             rows: 0,
             outcomes: Vec::new(),
-            fakes: Vec::new(),
+            fakes: String::new(),
+            places_of_fakes: Vec::new(),
+            scrubbed: String::new(),
         };
         for (name, rule) in &table.columns {
             masker.add(name, rule);
@@ -232,19 +248,20 @@ impl Masker {
     /// Masks a row: places and values. Outcomes and fakes are in the order of the cells.
     pub fn mask(&mut self, cells: &[(usize, Option<&str>)]) {
         self.rows += 1;
-        self.outcomes.clear();
-        self.outcomes.resize(cells.len(), Outcome::Null);
-        if self.fakes.len() < cells.len() {
-            self.fakes.resize(cells.len(), String::new());
+        if self.rows.is_multiple_of(TRIAL) {
+            self.columns.iter_mut().for_each(|column| column.judge(TRIAL));
         }
+        self.outcomes.clear();
+        self.fakes.clear();
+        self.places_of_fakes.clear();
         let mut texts = false;
-        for (at, (place, value)) in cells.iter().enumerate() {
-            self.fakes[at].clear();
+        for (place, value) in cells {
+            let start = self.fakes.len();
             let column = &mut self.columns[*place];
             let empty = value.is_none_or(str::is_empty);
             column.nulls += u64::from(empty);
             column.values += u64::from(!empty);
-            self.outcomes[at] = match (column.rule.kind, value) {
+            let outcome = match (column.rule.kind, value) {
                 (Kind::Drop, _) => Outcome::Dropped,
                 (Kind::Null, _) => Outcome::Null,
                 (Kind::Keep, None) => Outcome::Null,
@@ -259,7 +276,7 @@ impl Masker {
                 (_, None) if column.rule.keep_null => Outcome::Null,
                 (_, Some("")) if column.rule.keep_null => Outcome::Kept,
                 (Kind::Constant, _) => {
-                    self.fakes[at].push_str(column.rule.value.as_deref().unwrap_or_default());
+                    self.fakes.push_str(column.rule.value.as_deref().unwrap_or_default());
                     Outcome::Masked
                 }
                 (Kind::Text, _) => {
@@ -268,10 +285,12 @@ impl Masker {
                 }
                 (_, value) => {
                     let key = column.key.and_then(|key| cells.iter().find(|(place, _)| *place == key)?.1);
-                    column.fake(value.unwrap_or_default(), key, &mut self.check, &mut self.fakes[at]);
+                    column.fake(value.unwrap_or_default(), key, &mut self.check, &mut self.fakes);
                     Outcome::Masked
                 }
             };
+            self.outcomes.push(outcome);
+            self.places_of_fakes.push(start..self.fakes.len());
         }
         if texts {
             self.scrub(cells);
@@ -285,14 +304,16 @@ impl Masker {
             if self.outcomes[at] != Outcome::Masked || self.columns[place].rule.kind != Kind::Text {
                 continue;
             }
-            let mut out = std::mem::take(&mut self.fakes[at]);
+            let mut out = std::mem::take(&mut self.scrubbed);
+            out.clear();
             let known: Vec<Known<'_>> = cells
                 .iter()
-                .zip(&self.fakes)
+                .zip(&self.places_of_fakes)
                 .zip(&self.outcomes)
                 .filter(|((_, fake), outcome)| **outcome == Outcome::Masked && !fake.is_empty())
                 .filter_map(|(((place, real), fake), _)| {
                     let kind = self.columns[*place].rule.kind;
+                    let fake = self.fakes.get(fake.clone())?;
                     (kind.fakes() && kind != Kind::Text).then_some(Known { kind, real: (*real)?, fake })
                 })
                 .collect();
@@ -302,7 +323,10 @@ impl Masker {
             }
             drop(known);
             self.columns[place].found = found;
-            self.fakes[at] = out;
+            let start = self.fakes.len();
+            self.fakes.push_str(&out);
+            self.places_of_fakes[at] = start..self.fakes.len();
+            self.scrubbed = out;
         }
     }
 
@@ -313,7 +337,7 @@ impl Masker {
 
     /// What the value of a cell was replaced by.
     pub fn fake(&self, cell: usize) -> &str {
-        self.fakes.get(cell).map_or("", String::as_str)
+        self.places_of_fakes.get(cell).and_then(|place| self.fakes.get(place.clone())).unwrap_or_default()
     }
 
     /// Bytes that are no text: as many others.

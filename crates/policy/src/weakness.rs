@@ -55,6 +55,9 @@ pub const ALL: &[&str] = &[
     "egress-questions",
     "egress-limits",
     "placeholders",
+    "redaction",
+    "sandbox-tokens",
+    "forked-limits",
 ];
 
 /// Why there is no such weakness.

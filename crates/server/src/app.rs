@@ -31,6 +31,8 @@ pub struct Config {
     pub internet: bool,
     /// Whether ports of sandboxes are open to everybody who knows their address, unless a sandbox says otherwise.
     pub public_previews: bool,
+    /// A protection that its sandboxes lack, for tests of the verifier: see [`sloplet_policy::weakness`].
+    pub weaken: Option<&'static str>,
 }
 
 /// What all front ends share; clones are cheap.

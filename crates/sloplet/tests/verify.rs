@@ -12,7 +12,7 @@ use common::{Ended, Host, Sloplet};
 use serde_json::Value;
 
 /// A protection, and the probe that must notice that it is missing.
-const WEAKNESSES: [(&str, &str); 51] = [
+const WEAKNESSES: [(&str, &str); 55] = [
     ("seccomp", "other-doors"),
     ("seccomp", "privileges"),
     ("seccomp-namespaces", "namespaces"),
@@ -64,6 +64,10 @@ const WEAKNESSES: [(&str, &str); 51] = [
     ("egress-questions", "egress-questions"),
     ("egress-limits", "egress-floods"),
     ("placeholders", "egress-secrets"),
+    ("placeholders", "secret-traces"),
+    ("redaction", "secret-traces"),
+    ("sandbox-tokens", "neighbours"),
+    ("forked-limits", "twins"),
 ];
 
 /// The same behind gVisor, as far as its own kernel is not what protects.

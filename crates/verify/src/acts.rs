@@ -40,6 +40,7 @@ pub fn act(name: &str, words: &[&str]) -> u8 {
         "cat" => fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         "put" => fs::write(path, words.get(1).copied().unwrap_or_default()).map(|()| "written".to_owned()),
         "set-id" => set_id(path),
+        "serve" => serve(words.first().copied()),
         _ => return 2,
     };
     let (text, code) = match done {
@@ -294,6 +295,18 @@ fn kill_all(user: u64) -> io::Result<String> {
     }
     sloplet_sys::spawn::send_signal(-1, 9)?;
     Ok("sent".to_owned())
+}
+
+/// Becomes a server that ends with whoever started it.
+fn serve(weakness: Option<&str>) -> io::Result<String> {
+    use std::os::unix::process::CommandExt;
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--destroy-on-exit"]);
+    if let Some(weakness) = weakness {
+        command.args(["--weaken", weakness]);
+    }
+    Err(command.exec())
 }
 
 /// A file with the set-user-ID bit.

@@ -12,6 +12,7 @@
 //! - [`drill`]: what probes that need the host's hand (bombs, archives, deadlines) are given.
 //! - [`processes`]: a sandbox's processes, as the host sees them.
 //! - [`outside`], [`calls`]: a world outside, for sandboxes with a way out, and calls to it from inside.
+//! - [`served`]: a server of this binary, for the doors that only a server has.
 //! - [`judge`]: from answers to verdicts.
 //! - [`report`], [`html`], [`junit`]: what is told, to people and machines.
 //! - [`record`]: results of earlier verifications, and whether one still speaks for a configuration.
@@ -39,6 +40,7 @@ pub mod processes;
 pub mod program;
 pub mod record;
 pub mod report;
+pub mod served;
 pub mod settings;
 
 pub use conduct::{Verification, VerifyError, verify};

@@ -91,7 +91,7 @@ impl Engine {
     }
 
     pub(super) fn standing(&self, id: &str, spec: &Spec, patron: &Patron) -> Standing {
-        for secret in patron.private.secrets() {
+        for secret in patron.private.secrets().iter().filter(|_| !spec.lacks("redaction")) {
             self.ledger.redactor().add(&String::from_utf8_lossy(secret.value.expose()));
         }
         Standing {

@@ -210,6 +210,9 @@ impl Sandboxes {
         request.name = None;
         request.idempotency_key = None;
         request.volumes.retain(|mount| mount.read_only);
+        if request.spec.lacks("forked-limits") {
+            (request.spec.limits, request.spec.network) = Default::default();
+        }
         let fork = |_| {
             // For each: their names must differ.
             let mut request = request.clone();

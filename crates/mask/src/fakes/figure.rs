@@ -15,13 +15,16 @@ const TWO_DIGITS: &[&str] = &[
 impl Maker {
     /// Country code and format stay; however it is written, the same number gets the same digits.
     pub(super) fn phone(&mut self, value: &str, out: &mut String) -> Option<()> {
-        if !value.chars().all(|c| c.is_ascii_digit() || "+()-./ ".contains(c)) {
-            return None;
-        }
         let (mut buffer, mut count) = ([0; 17], 0);
-        for digit in value.bytes().filter(u8::is_ascii_digit) {
-            *buffer.get_mut(count)? = digit;
-            count += 1;
+        for byte in value.bytes() {
+            match byte {
+                b'0'..=b'9' => {
+                    *buffer.get_mut(count)? = byte;
+                    count += 1;
+                }
+                b'+' | b'(' | b')' | b'-' | b'.' | b'/' | b' ' => {}
+                _ => return None,
+            }
         }
         let digits = std::str::from_utf8(&buffer[..count]).ok().filter(|digits| digits.len() >= 6)?;
         let kept = if value.trim_start().starts_with('+') {
@@ -33,7 +36,7 @@ impl Maker {
         };
         let mut fake = String::with_capacity(24);
         fake.push_str(digits.get(..kept)?);
-        shape::permute(&self.all, &self.prf, digits.get(kept..).filter(|rest| rest.len() >= 4)?, &mut fake)?;
+        shape::permute(&mut self.all, &self.prf, digits.get(kept..).filter(|rest| rest.len() >= 4)?, &mut fake)?;
         shape::refill(value, &fake, out);
         Some(())
     }
@@ -44,10 +47,13 @@ impl Maker {
         let scientific = value.contains(['e', 'E']);
         let Some(jitter) = self.rule.jitter.or(scientific.then_some(0.5)) else {
             let plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'-');
-            return if plain { shape::permute(&self.all, &self.prf, value, out) } else { None };
+            return if plain { shape::permute(&mut self.all, &self.prf, value, out) } else { None };
         };
         let mut draw = self.draw(value);
         let changed = number * (1.0 + jitter * (2.0 * draw.fraction() - 1.0));
+        if !scientific && round_plainly(value, number, changed, out).is_some() {
+            return Some(());
+        }
         if scientific {
             out.push_str(&format!("{changed:e}"));
             return Some(());
@@ -64,11 +70,66 @@ impl Maker {
     }
 }
 
+/// Writes `changed` with as many decimals as `value` has, for the usual case: a few decimals, not too large, and neither
+/// near the middle of two such numbers nor `number` itself. The digits are those that the standard library writes.
+fn round_plainly(value: &str, number: f64, changed: f64, out: &mut String) -> Option<()> {
+    let bytes = value.as_bytes();
+    let decimals = memchr::memchr(b'.', bytes).map_or(0, |at| bytes.len() - at - 1);
+    let unit = [1u32, 10, 100, 1000, 10_000].get(decimals).copied()?;
+    let scaled = changed.abs() * f64::from(unit);
+    let rounded = scaled.round();
+    // So far apart, what a multiplication rounds makes no difference.
+    if !scaled.is_finite()
+        || scaled >= 1e12
+        || ((scaled - scaled.floor()) - 0.5).abs() < 1e-3
+        || rounded / f64::from(unit) == number.abs()
+    {
+        return None;
+    }
+    if changed.is_sign_negative() {
+        out.push('-');
+    }
+    let (mut left, mut text, mut start) = (rounded as u64, [b'0'; 20], 20);
+    while left > 0 || 20 - start <= decimals {
+        start -= 1;
+        text[start] = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    let (whole, rest) = std::str::from_utf8(&text[start..]).ok()?.split_at_checked(20 - start - decimals)?;
+    out.push_str(whole);
+    if decimals > 0 {
+        out.push('.');
+        out.push_str(rest);
+    }
+    Some(())
+}
+
 /// How many digits the country code has.
 fn country(digits: &str) -> usize {
     match digits.as_bytes() {
         [b'1' | b'7', ..] => 1,
         _ if digits.get(..2).is_some_and(|two| TWO_DIGITS.contains(&two)) => 2,
         _ => 3.min(digits.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_rounded_quickly_is_rounded_well(whole in 0u64..10_000_000, part in 0u32..10_000, decimals in 0usize..6, changed: f64, share in -1.0..1.0f64) {
+            let number = whole as f64 + f64::from(part) / 10_000.0;
+            let value = format!("{number:.decimals$}");
+            for changed in [changed, number * (1.0 + share), number + share] {
+                let mut out = String::new();
+                if round_plainly(&value, number, changed, &mut out).is_some() {
+                    prop_assert_eq!(&out, &format!("{changed:.decimals$}"));
+                }
+            }
+        }
     }
 }

@@ -111,7 +111,7 @@ impl Maker {
             Kind::Company => self.company(value, out),
             Kind::Date => self.date(value, key, out),
             Kind::Number => self.number(value, out),
-            Kind::Id | Kind::Postcode => shape::permute(&self.all, &self.prf, value, out),
+            Kind::Id | Kind::Postcode => shape::permute(&mut self.all, &self.prf, value, out),
             Kind::Uuid => self.uuid(value, out),
             Kind::Ip => self.ip(value, out),
             Kind::Url => self.url(value, out),
@@ -127,7 +127,7 @@ impl Maker {
     /// For what does not fit its rule: something of the same shape, or a token if it has none.
     fn generic(&mut self, value: &str, out: &mut String) {
         let start = out.len();
-        if shape::permute(&self.all, &self.prf, value, out).is_some() && &out[start..] != value {
+        if shape::permute(&mut self.all, &self.prf, value, out).is_some() && &out[start..] != value {
             return;
         }
         out.truncate(start);

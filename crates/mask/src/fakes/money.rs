@@ -28,7 +28,7 @@ impl Maker {
         }
         let plain: String = value.chars().filter(|c| *c != ' ').collect::<String>().to_uppercase();
         let mut account = String::new();
-        shape::permute(&self.all, &self.prf, &plain[4..], &mut account)?;
+        shape::permute(&mut self.all, &self.prf, &plain[4..], &mut account)?;
         let check = 98 - modulo_97(&format!("{account}{}00", &plain[..2]))?;
         shape::refill(value, &format!("{}{check:02}{account}", &plain[..2]), out);
         Some(())

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::person::has_space;
 use super::{Maker, UNIQUE};
 
 impl Maker {
@@ -37,7 +38,7 @@ impl Maker {
     pub(super) fn url(&mut self, value: &str, out: &mut String) -> Option<()> {
         let (scheme, rest) = value.split_once("://")?;
         let valid = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-        if scheme.is_empty() || !scheme.chars().all(valid) || rest.is_empty() || value.contains(char::is_whitespace) {
+        if scheme.is_empty() || !scheme.chars().all(valid) || rest.is_empty() || has_space(value) {
             return None;
         }
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -93,7 +93,7 @@ impl Maker {
 
     pub(super) fn email(&mut self, value: &str, out: &mut String) -> Option<()> {
         let (local, host) = value.rsplit_once('@')?;
-        if local.is_empty() || host.is_empty() || value.contains(char::is_whitespace) {
+        if local.is_empty() || host.is_empty() || has_space(value) {
             return None;
         }
         self.handle(value, '.', out);
@@ -113,10 +113,10 @@ impl Maker {
     /// `first.last42`, in letters that every mail server takes.
     fn handle(&mut self, value: &str, between: char, out: &mut String) {
         let mut draw = self.draw(value);
-        let start = out.len();
-        Words::default_language().first.invent(&mut draw, out);
+        let (start, words) = (out.len(), Words::default_language());
+        words.first.invent(&mut draw, out);
         out.push(between);
-        Words::default_language().last.invent(&mut draw, out);
+        words.last.invent(&mut draw, out);
         out[start..].make_ascii_lowercase();
         if self.rule.unique {
             self.unique_suffix(&mut draw, between, out);
@@ -129,4 +129,12 @@ impl Maker {
             out.push_str(&plain);
         }
     }
+}
+
+/// Whether there is white space in it.
+pub(super) fn has_space(value: &str) -> bool {
+    if value.is_ascii() {
+        return value.bytes().any(|byte| matches!(byte, b' ' | b'\t'..=b'\r'));
+    }
+    value.contains(char::is_whitespace)
 }

@@ -15,14 +15,14 @@ impl Maker {
             return None;
         }
         if let Some(number) = before {
-            shape::permute(&self.all, &self.prf, number, out)?;
+            shape::permute(&mut self.all, &self.prf, number, out)?;
             out.push(' ');
         }
         let mut draw = self.draw(value);
         self.street_name(&mut draw, out);
         if let Some(number) = behind.filter(|_| before.is_none()) {
             out.push(' ');
-            shape::permute(&self.all, &self.prf, number, out)?;
+            shape::permute(&mut self.all, &self.prf, number, out)?;
         }
         self.unique_suffix(&mut draw, ' ', out);
         Some(())
@@ -130,7 +130,7 @@ impl Maker {
             if std::mem::replace(&mut written, true) {
                 out.push(' ');
             }
-            if code && shape::permute(&self.all, &self.prf, word, out).is_some() {
+            if code && shape::permute(&mut self.all, &self.prf, word, out).is_some() {
                 continue;
             }
             city = true;

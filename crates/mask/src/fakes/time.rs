@@ -70,6 +70,16 @@ fn read(value: &str, format: Option<DateFormat>) -> Option<(Form, i64, &str)> {
     if !value.is_ascii() {
         return None;
     }
+    // By far the most common form, read at once.
+    if let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1] = value.as_bytes() {
+        let number = |digits: &[&u8]| {
+            digits
+                .iter()
+                .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u32::from(**digit - b'0')))
+        };
+        let day = civil(number(&[y0, y1, y2, y3])?, number(&[m0, m1])?, number(&[d0, d1])?)?;
+        return Some((Form::Ymd('-'), day, ""));
+    }
     let end = value.find(['T', ' ']).unwrap_or(value.len());
     let (date, rest) = value.split_at(end);
     if rest.len() == 1 || !rest.chars().all(|c| c.is_ascii_digit() || ":.,+-TZ ".contains(c)) {
@@ -141,7 +151,7 @@ fn digits(number: i64, width: usize, out: &mut String) {
         text[start] = b'0' + (left % 10) as u8;
         left /= 10;
     }
-    out.extend(text[start..].iter().copied().map(char::from));
+    out.push_str(std::str::from_utf8(&text[start..]).unwrap_or_default());
 }
 
 fn civil(year: u32, month: u32, day: u32) -> Option<i64> {

@@ -105,6 +105,10 @@ impl<R: Read> Splitter<R> {
 
     /// Where the first and the last complete record of what was read end.
     fn ends(&self) -> Result<(Option<usize>, Option<usize>), MaskError> {
+        if memchr::memchr(b'"', &self.rest).is_none() {
+            let after = |at: usize| at + 1;
+            return Ok((memchr::memchr(b'\n', &self.rest).map(after), memchr::memrchr(b'\n', &self.rest).map(after)));
+        }
         let (mut quoted, mut skip, mut first, mut last) = (false, usize::MAX, None, None);
         let wrong = |at: usize, why: &str| {
             let line = self.line + memchr::memchr_iter(b'\n', &self.rest[..at]).count() as u64;
@@ -243,17 +247,20 @@ fn work_plain(
             let begin = out.len();
             let mut written = 0;
             for (at, (_, field)) in cells.iter().enumerate() {
-                let field = match masker.outcome(at) {
-                    Outcome::Dropped => continue,
-                    Outcome::Null => "",
-                    Outcome::Kept => field.unwrap_or_default(),
-                    Outcome::Masked => masker.fake(at),
-                };
+                let outcome = masker.outcome(at);
+                if outcome == Outcome::Dropped {
+                    continue;
+                }
                 if written > 0 {
                     out.push(delimiter);
                 }
-                push_field(field, delimiter, &mut out);
                 written += 1;
+                match outcome {
+                    Outcome::Masked => push_field(masker.fake(at), delimiter, &mut out),
+                    // It needed no quotes before.
+                    Outcome::Kept => out.extend_from_slice(field.unwrap_or_default().as_bytes()),
+                    Outcome::Null | Outcome::Dropped => {}
+                }
             }
             if written == 1 && out.len() == begin {
                 out.extend_from_slice(b"\"\""); // else it would be no record
@@ -268,8 +275,9 @@ fn work_plain(
 /// A field, in quotes if it needs them.
 fn push_field(field: &str, delimiter: u8, out: &mut Vec<u8>) {
     let bytes = field.as_bytes();
-    let special = |byte: &u8| *byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
-    if !bytes.iter().any(special) {
+    // All of them at once rather than one until one is special: hardly any is.
+    let special = |byte: u8| byte == delimiter || byte == b'"' || byte == b'\n' || byte == b'\r';
+    if !bytes.iter().fold(false, |any, byte| any | special(*byte)) {
         return out.extend_from_slice(bytes);
     }
     out.push(b'"');

@@ -37,6 +37,7 @@ pub async fn create(
     let key = idempotency_key(&headers)?;
     let (mut request, values) = body.into_request(&access, key)?;
     choose_image(&app, &access, &mut request)?;
+    request.spec.weaken = app.config().weaken;
     let record = app.sandboxes().create_with(&access.owner, request, values, &access.quota).await?;
     Ok((StatusCode::CREATED, Json(Sandbox::of(record, &access))))
 }

@@ -77,6 +77,10 @@ pub struct Serve {
     #[arg(long, hide = true)]
     pub detached: bool,
 
+    /// Take a protection away, to test the probes: debug builds only.
+    #[arg(long, hide = true)]
+    pub weaken: Option<String>,
+
     /// Print the OpenAPI document and end.
     #[arg(long, hide = true)]
     pub print_openapi: bool,

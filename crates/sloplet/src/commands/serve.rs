@@ -97,6 +97,7 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         url: url.clone(),
         internet: options.allow_internet,
         public_previews: options.public_previews,
+        weaken: options.weaken.as_deref().map(sloplet_policy::weakness::for_test).transpose()?,
     };
     let app = App::new(config, sandboxes.clone(), store)?;
     let age = |kept: Kept| kept.0.map(|span| span.0);

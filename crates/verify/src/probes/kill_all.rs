@@ -22,7 +22,7 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let user = drill.settings().throwaway;
-    let mut control = "not shown: only root can be somebody else for it".to_owned();
+    let mut control = String::new();
     if drill.settings().root {
         // On the host as a user that has one other process.
         let mut victim = HostCommand::new(drill.host_program);
@@ -53,10 +53,17 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let sandbox = drill.sandbox(|_| {}).await?;
     // Behind a wall without pids of its own the agent dies of it, and the sandbox ends: so be it.
     let own_pids = drill.spec.isolation != sloplet_policy::Isolation::Process;
+    // On the host only root can be somebody else for it. Inside, whoever it is has another process to lose.
+    let mut other = sandbox.exec(drill.words(&["listen"])).await?;
+    other.next().await;
     let said = match drill.act(&sandbox, &["kill-all", "0"]).await {
         Err(DrillError::Client(_)) if !own_pids => Said { code: 137, out: "the sandbox ended".into() },
         said => said?,
     };
+    if own_pids && other.output(1024).await.is_ok_and(|output| output.exit.shell_code() == 137) {
+        let killed = "inside, it killed the other process";
+        control = if control.is_empty() { killed.to_owned() } else { format!("{control}; {killed}") };
+    }
     let serves = drill.serves(&sandbox).await;
     let harm = drill.canaries.harm();
     sandbox.destroy().await?;
@@ -66,9 +73,9 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
         if serves { "serves" } else { "is gone" },
         if harm.is_empty() { "unharmed".into() } else { told(&harm) }
     );
-    Ok(match ((serves || !own_pids) && harm.is_empty(), drill.settings().root) {
-        (true, true) => Finding::contained(control, detail),
-        (true, false) => Finding::inconclusive(control, detail),
+    Ok(match ((serves || !own_pids) && harm.is_empty(), control.is_empty()) {
+        (true, false) => Finding::contained(control, detail),
+        (true, true) => Finding::inconclusive("not shown: only root can be somebody else for it", detail),
         (false, _) => Finding::breach(control, detail),
     })
 }

@@ -127,6 +127,7 @@ probes![
     way_out::FLOODS,
     secrets::PROBE,
     way_out::TOKENS,
+    way_out::TRACES,
     neighbours::PROBE,
     twins::PROBE,
     recreate::PROBE,

@@ -13,6 +13,7 @@ mod rebinding;
 mod redirect;
 mod requests;
 mod tokens;
+mod traces;
 
 use sloplet_policy::addresses::{PROXY_PORT, RESOLVER_V4};
 use sloplet_policy::{Network, Spec};
@@ -32,6 +33,7 @@ pub use rebinding::PROBE as REBINDING;
 pub use redirect::PROBE as REDIRECT;
 pub use requests::PROBE as REQUESTS;
 pub use tokens::PROBE as TOKENS;
+pub use traces::PROBE as TRACES;
 
 /// A host that may be reached, and one that may not. Nobody has these names, and nothing is sent to these addresses.
 const ALLOWED: &str = "allowed.sloplet.test";
