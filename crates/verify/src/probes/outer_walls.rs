@@ -28,7 +28,8 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let own = Process::tree(std::process::id() as i32);
-    let control: Vec<String> = own.iter().take(1).flat_map(|own| faults(drill, own).unwrap_or_default()).collect();
+    let of_own = |own| faults(drill, own, depth(own)).unwrap_or_default();
+    let control: Vec<String> = own.iter().take(1).flat_map(of_own).collect();
     if control.is_empty() {
         return Ok(Finding::inconclusive("", "nothing is amiss with a process of the host either"));
     }
@@ -37,8 +38,9 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     // Something runs in it while it is looked at.
     let running = sandbox.exec(drill.words(&["listen"])).await?;
     let found = sandbox.pid().map(Process::tree).unwrap_or_default();
+    let deepest = found.iter().map(depth).max().unwrap_or(0);
     let seen: Vec<(i32, io::Result<Vec<String>>)> =
-        found.iter().map(|process| (process.pid, faults(drill, process))).collect();
+        found.iter().map(|process| (process.pid, faults(drill, process, deepest))).collect();
     drop(running);
     sandbox.destroy().await?;
     let (mut amiss, mut hidden, mut count) = (Vec::new(), Vec::new(), 0);
@@ -61,8 +63,13 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     })
 }
 
-/// What a process has of the host.
-fn faults(drill: &Drill<'_>, process: &Process) -> io::Result<Vec<String>> {
+/// How many pid namespaces a process is in.
+fn depth(process: &Process) -> usize {
+    process.status().ok().and_then(|status| Some(status.get("NSpid")?.split_whitespace().count())).unwrap_or(0)
+}
+
+/// What a process has of the host. `deepest` is the depth of those that somebody inside can see.
+fn faults(drill: &Drill<'_>, process: &Process, deepest: usize) -> io::Result<Vec<String>> {
     let claims = |feature| drill.wall.claims(feature);
     let mut found = Vec::new();
     for (kind, claimed) in [
@@ -90,8 +97,9 @@ fn faults(drill: &Drill<'_>, process: &Process) -> io::Result<Vec<String>> {
     {
         found.push(format!("user id {id} of the host"));
     }
-    // Behind a kernel of its own, some only wait for that kernel and serve nobody inside.
-    let waits = drill.own_kernel() && process.has_children;
+    // Some only wait for a kernel of the sandbox's own, or for a runtime that has made further namespaces: they serve nobody
+    // inside.
+    let waits = process.has_children && (drill.own_kernel() || depth(process) < deepest);
     if claims(Feature::SyscallFilter) && !waits && field("Seccomp") != "2" {
         found.push("no filter on system calls".to_owned());
     }
