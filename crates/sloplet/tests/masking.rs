@@ -61,6 +61,31 @@ fn the_guide_works_as_written() {
     assert_eq!(made.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect::<HashSet<_>>().len(), 10_000);
 }
 
+/// A file that is larger than the memory that may be had.
+#[test]
+fn files_larger_than_memory_are_streamed() {
+    use std::io::Write;
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = std::io::BufWriter::new(fs::File::create(folder.path().join("long.csv")).unwrap());
+    let (rows, filling) = (30_000, "x".repeat(8000));
+    file.write_all(b"id,filling\n").unwrap();
+    (0..rows).for_each(|row| writeln!(file, "{},{filling}", 100_000 + row).unwrap());
+    file.flush().unwrap();
+    let other = "y".repeat(4000);
+    let rules = format!("[table.long]\nid = \"id\"\nfilling = {{ rule = \"constant\", value = \"{other}\" }}\n");
+    fs::write(folder.path().join("rules.toml"), rules).unwrap();
+    let line = "sloplet mask --new-key k >/dev/null; ulimit -d 131072; \
+                sloplet mask long.csv --out out.csv --config rules.toml --key k";
+    let ended = shell(folder.path(), line);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let size = |name: &str| fs::metadata(folder.path().join(name)).unwrap().len();
+    assert!(size("long.csv") > 230_000_000);
+    assert_eq!(size("out.csv"), 11 + rows * (6 + 1 + 4000 + 1));
+    // That the bound is one: all of it at once does not go.
+    let ended = shell(folder.path(), "ulimit -d 131072; python3 -c 'open(\"long.csv\").read()'");
+    assert!(!ended.status.success());
+}
+
 #[test]
 fn what_is_missing_is_said_on_one_line() {
     let folder = tempfile::tempdir().unwrap();

@@ -302,6 +302,46 @@ print('end')
 
 /// `-t` gives a terminal also where sloplet has none.
 #[test]
+fn init_asks_what_to_protect_what_to_allow_and_what_it_may_cost() {
+    let host = Host::shared();
+    let root = host.root();
+    let folder = root.folder("asked");
+    let driver = host.dir().join("terminal-of-init.py");
+    fs::write(&driver, include_str!("probes/terminal.py")).unwrap();
+    let answers = [
+        ("no sandbox may see", "~/.ssh ~/.aws"),
+        ("no sandbox may get", "A_KEY"),
+        ("no sandbox may reach", "-"),
+        ("may reach, such as", "api.anthropic.com:443"),
+        ("Dollars", "2.50"),
+        ("Memory", ""),
+        ("Its time", "30m"),
+    ];
+    let steps: Vec<Value> = answers
+        .iter()
+        .flat_map(|(question, answer)| [json!(["expect", question]), json!(["type", format!("{answer}\r")])])
+        .chain([json!(["end"])])
+        .collect();
+    let script = format!("cd {} && exec \"$@\"", folder.display());
+    let (steps, driver) = (Value::from(steps).to_string(), driver.to_str().unwrap());
+    let words = ["sh", "-c", &script, "sh", "python3", "-B", driver, &steps, host.binary().to_str().unwrap(), "init"];
+    let ended = root.other_program(&words).finish().expect_code(0);
+    assert_eq!((&ended.json()["problem"], &ended.json()["code"]), (&Value::Null, &json!(0)), "{ended}");
+    let text = fs::read_to_string(folder.join("sloplet.toml")).unwrap();
+    for line in [
+        "hosts = []",
+        "paths = [\"~/.aws\", \"~/.ssh\"]",
+        "env = [\"A_KEY\"]",
+        "allow = [\"api.anthropic.com:443\"]",
+        "usd = \"2.50\"",
+        "memory = \"2GiB\"",
+        "timeout = \"30m\"",
+    ] {
+        assert!(text.lines().any(|own| own == line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn a_terminal_without_a_terminal() {
     let host = Host::shared();
     for sloplet in [host.root(), host.user()] {

@@ -58,14 +58,16 @@ pub fn run(yes: bool, force: bool) -> anyhow::Result<u8> {
     let paths = choose("Files and folders that no sandbox may see ('-' for none)", &found.paths)?;
     let env = choose("Variables that no sandbox may get", &found.env)?;
     let hosts = choose("Hosts that no sandbox may reach", &found.hosts)?;
-    let (memory, timeout) = match ask {
-        false => ("2GiB".to_owned(), "1h".to_owned()),
-        true => {
-            let or = |answer: String, usual: &str| if answer.is_empty() { usual.to_owned() } else { answer };
-            (or(question("Memory of a sandbox [2GiB]")?, "2GiB"), or(question("Its time [1h]")?, "1h"))
-        }
+    // Nothing is allowed that nobody asked for.
+    let allow = choose("Hosts that sandboxes may reach, such as api.anthropic.com:443", &BTreeSet::new())?;
+    let one = |what: &str, usual: &str| -> anyhow::Result<String> {
+        let answer = if ask { question(&format!("{what} [{usual}]"))? } else { String::new() };
+        Ok(if answer.is_empty() { usual.to_owned() } else { answer })
     };
-    let text = written(&paths, &env, &hosts, &memory, &timeout);
+    let budget = one("Dollars for LLM calls of a sandbox ('-' for no cap)", "-")?;
+    let (memory, timeout) = (one("Memory of a sandbox", "2GiB")?, one("Its time", "1h")?);
+    let protected = [&hosts, &paths, &env];
+    let text = written(protected, &allow, Some(budget.as_str()).filter(|budget| *budget != "-"), &memory, &timeout);
     if let Err(message) = File::parse(&text) {
         bail!("that cannot be written: {message}");
     }
@@ -182,10 +184,11 @@ fn search_domains(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The file. Of what is protected first hosts, then paths, then variables.
 fn written(
-    paths: &BTreeSet<String>,
-    env: &BTreeSet<String>,
-    hosts: &BTreeSet<String>,
+    [hosts, paths, env]: [&BTreeSet<String>; 3],
+    allow: &BTreeSet<String>,
+    dollars: Option<&str>,
     memory: &str,
     timeout: &str,
 ) -> String {
@@ -193,14 +196,19 @@ fn written(
         let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         format!("[{}]", quoted.join(", "))
     };
+    let budget = dollars.map(|dollars| format!("\n# What a sandbox may spend.\n[budget]\nusd = {dollars:?}\n"));
     format!(
         "# What a sandbox is. The same names as flags of 'sloplet run'; flags win.\n\
          [sandbox]\nimage = \"host\"\nisolation = \"container\"\nmemory = {memory:?}\ncpus = 2\npids = 512\ndisk = \"1GiB\"\ntimeout = {timeout:?}\n\n\
          # The blast radius: what no sandbox may ever reach, see or be given. 'sloplet verify' tries.\n\
-         [protect]\nhosts = {}\npaths = {}\nenv = {}\n",
+         [protect]\nhosts = {}\npaths = {}\nenv = {}\n\n\
+         # What a sandbox may reach, and nothing else.\n\
+         [network]\nallow = {}\n{}",
         list(hosts),
         list(paths),
-        list(env)
+        list(env),
+        list(allow),
+        budget.unwrap_or_default()
     )
 }
 
@@ -244,8 +252,13 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
-        let file =
-            File::parse(&written(&set(&["~/.ssh"]), &set(&["A_KEY"]), &set(&["db.internal"]), "1GiB", "30m")).unwrap();
-        assert_eq!((file.protect.env.len(), file.protect.hosts.len(), file.protect.paths.len()), (1, 1, 1));
+        let (hosts, paths, env) = (set(&["db.internal"]), set(&["~/.ssh", "~/.aws"]), set(&["A_KEY", "B", "C"]));
+        let allow = set(&["api.anthropic.com:443"]);
+        let text = written([&hosts, &paths, &env], &allow, Some("2.50"), "1GiB", "30m");
+        let file = File::parse(&text).unwrap();
+        assert_eq!((file.protect.hosts.len(), file.protect.paths.len(), file.protect.env.len()), (1, 2, 3));
+        assert_eq!((file.network.allow.len(), file.budget.usd.unwrap().micros), (1, 2_500_000));
+        let file = File::parse(&written([&hosts, &paths, &env], &set(&[]), None, "1GiB", "30m")).unwrap();
+        assert!(file.network.allow.is_empty() && file.budget.usd.is_none());
     }
 }
