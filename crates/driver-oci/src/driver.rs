@@ -60,7 +60,7 @@ impl Oci {
             config: config.into_bytes().into(),
             restore: wanted.memory.is_some(),
         };
-        let pids = wanted.spec.limits.pids.saturating_mul(4).saturating_add(OWN_PIDS);
+        let pids = bundle::pids(wanted.spec).saturating_mul(4).saturating_add(OWN_PIDS);
         self.walls.bring_up(wanted, lasting, Some(Inside { runtime, pids })).await
     }
 }
