@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use sloplet_agent::program::SUBCOMMAND;
 use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user, host_folder};
 use sloplet_engine::Wanted;
+use sloplet_policy::Spec;
 use sloplet_spawner::container::procfs::{MASKED_FILES, MASKED_FOLDERS, READ_ONLY};
 use sloplet_spawner::container::{LOCKED, MESSAGES};
 use sloplet_spawner::runtime::house::places;
@@ -39,7 +40,6 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
     if spec.mounts.iter().any(|mount| mount.writable) && !spec.lacks("set-id-filter") {
         agent.push("--filter".to_owned());
     }
-    let pids = if spec.lacks("pids") { 1024 } else { spec.limits.pids };
     let mut capabilities = CAPABILITIES.to_vec();
     if !flavour.has_kernel() {
         // For the agent to confine itself, before it serves anybody.
@@ -64,7 +64,7 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
             "capabilities": {"bounding": capabilities, "effective": capabilities, "permitted": capabilities},
             "rlimits": [
                 // The agent is another user's, and counts, too.
-                limit("RLIMIT_NPROC", u64::from(pids.saturating_sub(1).max(1))),
+                limit("RLIMIT_NPROC", u64::from(pids(spec).saturating_sub(1).max(1))),
                 limit("RLIMIT_NOFILE", at_most(Resource::Nofile, OPEN_FILES)),
                 limit("RLIMIT_CORE", 0),
                 limit("RLIMIT_MEMLOCK", at_most(Resource::Memlock, LOCKED)),
@@ -76,6 +76,11 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
         "mounts": mounts(flavour, wanted, lasting),
         "linux": linux(flavour, namespaces),
     })
+}
+
+/// Processes inside; many where a test of the verifier takes that bound away.
+pub fn pids(spec: &Spec) -> u32 {
+    if spec.lacks("pids") { 2048 } else { spec.limits.pids }
 }
 
 /// A kernel of its own has nothing to hide of the host's.
@@ -141,7 +146,7 @@ fn at_most(resource: Resource, wanted: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sloplet_policy::{Bind, Spec};
+    use sloplet_policy::Bind;
 
     #[test]
     fn a_bundle_has_what_the_spec_says_and_no_more() {

@@ -72,7 +72,7 @@ impl Oci {
             shares_kernel: !self.flavour.has_kernel(),
             libraries: found.libraries.iter().map(|path| path.as_os_str().as_bytes().to_vec().into()).collect(),
         };
-        let pids = self.flavour.pids(wanted.spec.limits.pids);
+        let pids = self.flavour.pids(bundle::pids(wanted.spec));
         self.walls.bring_up(wanted, lasting, Some(Inside { runtime, pids })).await
     }
 }

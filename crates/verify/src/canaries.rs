@@ -10,7 +10,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use sloplet_sys::attempt::{Call, attempt, handle_of};
 use tempfile::TempDir;
@@ -212,7 +214,21 @@ impl Canaries {
     /// Takes note that the host itself has called: whoever calls after this is somebody else.
     pub fn forget_calls(&mut self) {
         self.calls();
+        // Whoever was traced and left alone stands still, and could not be seen to be stopped again.
+        if let Some(victim) = Pid::from_raw(self.settings.host_process) {
+            let _ = kill_process(victim, Signal::CONT);
+        }
+        let until = Instant::now() + Duration::from_secs(1);
+        while !self.victim_runs() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.before = self.state();
+    }
+
+    /// Whether the planted process is neither gone nor stopped.
+    fn victim_runs(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.settings.host_process)).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'T', 't', 'X']))
     }
 
     /// How many connected, or sent something, since the last look: by the network, and to sockets of services.
@@ -244,9 +260,7 @@ impl Canaries {
             let (name, value) = (program.display().to_string(), print.unwrap_or_default());
             all.push(State { by: "agent-binary", name, value });
         }
-        let victim = fs::read_to_string(format!("/proc/{}/stat", self.settings.host_process)).unwrap_or_default();
-        let alive = victim.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'T', 't', 'X']));
-        let value = if alive && !victim.is_empty() { "alive" } else { "gone or stopped" }.to_owned();
+        let value = if self.victim_runs() { "alive" } else { "gone or stopped" }.to_owned();
         all.push(State { by: "host-processes", name: "the planted process".to_owned(), value });
         all
     }
@@ -324,4 +338,49 @@ fn own_address() -> Option<String> {
     socket.connect("192.0.2.1:9").ok()?;
     let own = socket.local_addr().ok()?.ip();
     (!own.is_loopback() && !own.is_unspecified()).then(|| own.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stands in for the binary: any program that waits for its input to end.
+    fn planted(folder: &Path) -> Canaries {
+        let program = folder.join("program");
+        fs::write(&program, "#!/bin/sh\necho 0\nexec cat\n").unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        Canaries::plant(&program, folder).unwrap()
+    }
+
+    #[test]
+    fn what_happens_to_canaries_is_told_with_the_probe_that_did_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut canaries = planted(folder.path());
+        assert!(canaries.harm().is_empty());
+        let victim = Pid::from_raw(canaries.settings.host_process).unwrap();
+        // A victim that the controls have stopped is woken, so that it can be stopped again.
+        kill_process(victim, Signal::STOP).unwrap();
+        canaries.forget_calls();
+        assert!(canaries.harm().is_empty());
+        kill_process(victim, Signal::STOP).unwrap();
+        fs::write(&canaries.settings.read_only, "changed").unwrap();
+        fs::write(&canaries.settings.canary, "changed").unwrap();
+        let _call = std::net::TcpStream::connect(("127.0.0.1", canaries.settings.port)).unwrap();
+        let _service = std::os::unix::net::UnixStream::connect(&canaries.settings.socket).unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while canaries.victim_runs() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let by: Vec<&str> = canaries.harm().iter().map(|harm| harm.by).collect();
+        assert_eq!(by, ["network-direct", "host-sockets", "climb-out", "read-only-files", "host-processes"]);
+    }
+
+    #[test]
+    fn whoever_is_blamed_for_harm_is_a_probe() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = planted(folder.path()).state().into_iter().map(|state| state.by);
+        for by in named.chain(["network-direct", "host-sockets"]) {
+            assert!(crate::probes::ALL.iter().any(|probe| probe.name == by), "{by}");
+        }
+    }
 }

@@ -20,8 +20,9 @@ use crate::settings::Settings;
 /// Most bytes of output that are kept.
 const OUTPUT: usize = 1 << 20;
 
-/// How long something may take inside.
+/// How long something may take inside; where the processor is emulated, everything takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE_WITH_OWN_KERNEL: Duration = Duration::from_secs(120);
 
 /// A drill's surroundings.
 pub struct Drill<'a> {
@@ -55,7 +56,7 @@ pub enum DrillError {
     #[error(transparent)]
     Host(#[from] io::Error),
     /// It took too long.
-    #[error("no answer within {} seconds", PATIENCE.as_secs())]
+    #[error("no answer in time")]
     Late,
 }
 
@@ -102,6 +103,10 @@ impl Drill<'_> {
     /// Whether the wall has a kernel of its own: what the host does not see of it, it does not know.
     pub fn own_kernel(&self) -> bool {
         self.wall.claims(Feature::OwnKernel)
+    }
+
+    fn patience(&self) -> Duration {
+        if self.own_kernel() { PATIENCE_WITH_OWN_KERNEL } else { PATIENCE }
     }
 
     /// Where a folder of the canaries is inside.
@@ -154,7 +159,7 @@ impl Drill<'_> {
     /// The words that make the program inside do something.
     pub fn words(&self, act: &[&str]) -> Command {
         let words = [self.program, SUBCOMMAND, "act"].into_iter().chain(act.iter().copied());
-        Command { timeout: Some(PATIENCE), ..Command::new(words.map(str::as_bytes)) }
+        Command { timeout: Some(self.patience()), ..Command::new(words.map(str::as_bytes)) }
     }
 
     /// Has something done inside, to its end.
@@ -165,7 +170,7 @@ impl Drill<'_> {
     /// Runs a command inside, to its end.
     pub async fn run(&self, sandbox: &Sandbox, command: Command) -> Result<Said, DrillError> {
         let process = sandbox.exec(command).await?;
-        let output = tokio::time::timeout(PATIENCE + Duration::from_secs(5), process.output(OUTPUT)).await;
+        let output = tokio::time::timeout(self.patience() + Duration::from_secs(5), process.output(OUTPUT)).await;
         let Output { stdout, exit, .. } = output.map_err(|_| DrillError::Late)??;
         Ok(Said { code: exit.shell_code(), out: String::from_utf8_lossy(&stdout).trim().to_owned() })
     }

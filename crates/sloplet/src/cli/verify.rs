@@ -13,6 +13,7 @@ Every attempt is first made on the host, unconfined, where it must take effect; 
 Examples:
   sloplet verify
   sloplet verify --driver all --json --junit report.xml --html report.html
+  sloplet verify --isolation gvisor
   sloplet verify --changed --max-age 1d
   sloplet verify --probe mounts --probe fork-bomb --verbose
   sloplet run --verified -- my-agent
