@@ -61,7 +61,7 @@ impl Vm {
     }
 
     /// Makes what is missing; takes a while the first time.
-    async fn provide(&self, image: &Image, spec: &Spec) -> Result<Parts, DriverError> {
+    async fn provide(&self, image: &Image, spec: &Spec, saved: bool) -> Result<Parts, DriverError> {
         let (program, data_dir, image, spec) =
             (self.program.clone(), self.data_dir.clone(), image.clone(), spec.clone());
         let made = tokio::task::spawn_blocking(move || {
@@ -70,7 +70,8 @@ impl Vm {
             }
             let qemu = qemu::find().ok_or_else(|| failed("find QEMU", qemu::REMEDY))?;
             Ok(Parts {
-                disks: disks::provide(&data_dir, &image, &spec)?,
+                // A saved machine has its own.
+                disks: if saved { Disks::default() } else { disks::provide(&data_dir, &image, &spec)? },
                 root: qemu::provide_root(&data_dir, &qemu)?,
                 qemu,
                 boot: boot::provide(&data_dir, &kernel::find(&data_dir)?, &program)?,
@@ -81,7 +82,7 @@ impl Vm {
     }
 
     async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
-        let parts = self.provide(wanted.image, wanted.spec).await?;
+        let parts = self.provide(wanted.image, wanted.spec, wanted.memory.is_some()).await?;
         let (record, from) = match wanted.memory {
             Some(folder) => {
                 let saved = Record::read(folder)?;
@@ -235,7 +236,7 @@ async fn begin(
 }
 
 /// One line of what a guest said, without anything that could steer a terminal.
-fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let plain = plain.trim();
     let cut = plain.char_indices().rev().nth(400).map_or(0, |(at, _)| at);

@@ -27,6 +27,9 @@ pub const RAM: &str = "/dev/shm/ram";
 /// The disk that is written to.
 pub const DISK: &str = "/tmp/disk";
 
+/// How the name of a mount's disk begins.
+pub const MOUNT: char = 'm';
+
 /// Bytes of memory of a machine for these limits.
 pub fn guest_memory(limits: &Limits, boot: &Boot) -> u64 {
     // Its first root is there twice for a moment: packed and unpacked.
@@ -44,7 +47,7 @@ pub fn disk_names(disks: &Disks) -> Vec<(String, PathBuf)> {
     };
     let mut all = named('l', disks.layers.iter().collect());
     all.extend(named('s', disks.system.iter().collect()));
-    all.extend(named('m', disks.mounts.iter().map(|(file, _)| file).collect()));
+    all.extend(named(MOUNT, disks.mounts.iter().map(|(file, _)| file).collect()));
     all
 }
 
