@@ -1,6 +1,7 @@
 //! QEMU's own sandbox.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sloplet_image::{Image, ImageConfig};
 use sloplet_policy::bind::Bind;
@@ -15,6 +16,9 @@ const GUEST_OWN: u64 = 128 << 20;
 
 /// Memory that QEMU needs besides the guest's: translated code, buffers, itself.
 const QEMU_OWN: u64 = 384 << 20;
+
+/// How long a machine may take until its agent can be talked to. Under emulation on a busy host that is long.
+pub const START: Duration = Duration::from_secs(180);
 
 /// Where things are inside.
 pub const BOOT: &str = "/mnt/boot";
@@ -71,7 +75,8 @@ pub fn spec(wanted: &Spec, made_of: &Record, saved: Option<&Path>) -> Spec {
             pids: 96 + 2 * cpus(limits),
             disk: ByteSize(disk),
             inodes: Some(1024),
-            timeout: limits.timeout,
+            // Counted anew when the machine is up.
+            timeout: sloplet_policy::Span(limits.timeout.0.saturating_add(START)),
             output: limits.output,
         },
         mounts,

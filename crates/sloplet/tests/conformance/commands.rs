@@ -13,8 +13,8 @@ pub fn test(wall: Wall) {
         print(os.getuid(), os.uname().nodename, os.getcwd(), os.environ['A'], sys.stdin.read(), end='')\n\
         sys.stderr.write('apart')\n\
         sys.exit(7)";
-    let options = [&wall.words()[..], &["--hostname", "box", "--workdir", "/tmp", "--env", "A=b c"]].concat();
-    let ended = sloplet.invoke_run(&options, &["python3", "-c", script]).input("given").finish();
+    let options = ["--hostname", "box", "--workdir", "/tmp", "--env", "A=b c"];
+    let ended = wall.invoke(&sloplet, &options, &["python3", "-c", script]).input("given").finish();
     assert_eq!(
         (ended.code, ended.out().as_str(), ended.stderr.as_str()),
         (7, "1000 box /tmp b c given", "apart"),
