@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use sloplet_client::wire::{Exec, Target};
 use sloplet_client::{Agent, Connection, Process};
 use sloplet_driver_namespaces::{Namespaces, disk};
 use sloplet_engine::driver::When;
-use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Pending, PutFile, Wanted};
+use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Overdue, Pending, PutFile, Wanted};
 use sloplet_image::Image;
 use sloplet_policy::{Capability, DriverReport, Isolation, Spec};
 use sloplet_spawner::lease::MACHINES;
@@ -20,9 +19,6 @@ use crate::machine::{self, Emulated, QEMU_TAG, dial};
 use crate::saved::{self, Record};
 use crate::talk::{Answer, Ask, Order};
 use crate::{cache, failed, guest, kernel, outer, qcow2, qemu, relay, report, talk};
-
-/// How long a machine may take until its agent can be talked to. Under emulation on a busy host that is long.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Makes sandboxes out of virtual machines.
 pub struct Vm {
@@ -61,7 +57,7 @@ impl Vm {
     }
 
     /// Makes what is missing; takes a while the first time.
-    async fn provide(&self, image: &Image, spec: &Spec) -> Result<Parts, DriverError> {
+    async fn provide(&self, image: &Image, spec: &Spec, saved: bool) -> Result<Parts, DriverError> {
         let (program, data_dir, image, spec) =
             (self.program.clone(), self.data_dir.clone(), image.clone(), spec.clone());
         let made = tokio::task::spawn_blocking(move || {
@@ -70,7 +66,8 @@ impl Vm {
             }
             let qemu = qemu::find().ok_or_else(|| failed("find QEMU", qemu::REMEDY))?;
             Ok(Parts {
-                disks: disks::provide(&data_dir, &image, &spec)?,
+                // A saved machine has its own.
+                disks: if saved { Disks::default() } else { disks::provide(&data_dir, &image, &spec)? },
                 root: qemu::provide_root(&data_dir, &qemu)?,
                 qemu,
                 boot: boot::provide(&data_dir, &kernel::find(&data_dir)?, &program)?,
@@ -81,7 +78,7 @@ impl Vm {
     }
 
     async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
-        let parts = self.provide(wanted.image, wanted.spec).await?;
+        let parts = self.provide(wanted.image, wanted.spec, wanted.memory.is_some()).await?;
         let (record, from) = match wanted.memory {
             Some(folder) => {
                 let saved = Record::read(folder)?;
@@ -111,11 +108,18 @@ impl Vm {
             true => self.outer.create_lasting(outside).await?,
             false => self.outer.create(outside).await?,
         };
-        let begun = tokio::time::timeout(PATIENCE, begin(&*machine, wanted, &parts, &record, from)).await;
+        let begun = tokio::time::timeout(outer::START, begin(&*machine, wanted, &parts, &record, from)).await;
         let begun = begun.unwrap_or_else(|_| {
-            let detail = format!("its agent did not answer within {} s", PATIENCE.as_secs());
+            let detail = format!("its agent did not answer within {} s", outer::START.as_secs());
             Err(failed("start the virtual machine", detail))
         });
+        let begun = match begun {
+            // Its time begins when something can run in it.
+            Ok(begun) => {
+                machine.set_deadline(Some(wanted.spec.limits.timeout.0), Overdue::Destroy).await.map(|()| begun)
+            }
+            error => error,
+        };
         let note = Note::of(&self.data_dir, wanted.id);
         let begun = begun.and_then(|begun| match (lasting, machine.pid()) {
             (true, Some(pid)) => {
@@ -235,7 +239,7 @@ async fn begin(
 }
 
 /// One line of what a guest said, without anything that could steer a terminal.
-fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let plain = plain.trim();
     let cut = plain.char_indices().rev().nth(400).map_or(0, |(at, _)| at);

@@ -13,7 +13,7 @@
 //! - [`relay`], [`mux`]: the pipe. [`qemu`]: its arguments and files. [`kernel`], [`modules`], [`boot`], [`cpio`]: what it boots.
 //! - [`disks`], [`qcow2`]: its disks. [`cache`]: what is made once. [`talk`]: what is said to the guest.
 //! - [`saved`], [`monitor`]: machines saved with their memory, [`shim`]: for many to share it. [`living`]: those that live.
-//! - [`setup`]: a kernel for hosts that have none.
+//! - [`setup`]: a kernel for hosts that have none. [`kvm`]: whether the host's processor could do without emulation.
 //!
 //! Limitations: x86_64 guests on x86_64 hosts; no writable mounts and no volumes; the processor is emulated.
 
@@ -24,6 +24,7 @@ pub mod disks;
 pub mod driver;
 pub mod guest;
 pub mod kernel;
+pub mod kvm;
 pub mod living;
 pub mod machine;
 pub mod modules;

@@ -291,6 +291,10 @@ impl Machine for Emulated {
                 let why = "save the memory of a machine of which nobody knows what it is made of";
                 return Err(DriverError::Unsupported(Unsupported(why)));
             };
+            if record.has_mounts() {
+                let why = "save the memory of a machine that folders of the host were copied into";
+                return Err(DriverError::Unsupported(Unsupported(why)));
+            }
             if self.inner.is_frozen().await {
                 let why = "save the memory of a machine that is frozen: resume it first";
                 return Err(DriverError::Unsupported(Unsupported(why)));

@@ -1,6 +1,7 @@
 //! QEMU's own sandbox.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sloplet_image::{Image, ImageConfig};
 use sloplet_policy::bind::Bind;
@@ -16,6 +17,9 @@ const GUEST_OWN: u64 = 128 << 20;
 /// Memory that QEMU needs besides the guest's: translated code, buffers, itself.
 const QEMU_OWN: u64 = 384 << 20;
 
+/// How long a machine may take until its agent can be talked to. Under emulation on a busy host that is long.
+pub const START: Duration = Duration::from_secs(180);
+
 /// Where things are inside.
 pub const BOOT: &str = "/mnt/boot";
 /// The empty disk below the one that is written to.
@@ -26,6 +30,9 @@ pub const SAVED: &str = "/mnt/saved";
 pub const RAM: &str = "/dev/shm/ram";
 /// The disk that is written to.
 pub const DISK: &str = "/tmp/disk";
+
+/// How the name of a mount's disk begins.
+pub const MOUNT: char = 'm';
 
 /// Bytes of memory of a machine for these limits.
 pub fn guest_memory(limits: &Limits, boot: &Boot) -> u64 {
@@ -44,7 +51,7 @@ pub fn disk_names(disks: &Disks) -> Vec<(String, PathBuf)> {
     };
     let mut all = named('l', disks.layers.iter().collect());
     all.extend(named('s', disks.system.iter().collect()));
-    all.extend(named('m', disks.mounts.iter().map(|(file, _)| file).collect()));
+    all.extend(named(MOUNT, disks.mounts.iter().map(|(file, _)| file).collect()));
     all
 }
 
@@ -68,7 +75,8 @@ pub fn spec(wanted: &Spec, made_of: &Record, saved: Option<&Path>) -> Spec {
             pids: 96 + 2 * cpus(limits),
             disk: ByteSize(disk),
             inodes: Some(1024),
-            timeout: limits.timeout,
+            // Counted anew when the machine is up.
+            timeout: sloplet_policy::Span(limits.timeout.0.saturating_add(START)),
             output: limits.output,
         },
         mounts,

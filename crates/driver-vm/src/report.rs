@@ -5,7 +5,7 @@ use std::path::Path;
 use sloplet_engine::Driver;
 use sloplet_policy::{Capability, DriverReport, Enforcement, Feature, Isolation};
 
-use crate::{kernel, modules, qemu};
+use crate::{kernel, kvm, modules, qemu};
 
 /// Looks at the host.
 pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
@@ -33,10 +33,22 @@ pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
         Capability::enforced(Feature::OwnUids, "the guest's own; QEMU's are used by nobody else"),
         Capability::enforced(Feature::RootInside, "sudo and package managers work in images that have them"),
         by(Feature::Pause, "QEMU is frozen"),
-        Capability::enforced(Feature::OwnKernel, "Linux in QEMU; the processor is emulated (TCG), not virtualised"),
-        Capability::enforced(Feature::MemorySnapshot, "QEMU saves memory and disk; each fork has copies of its own"),
+        Capability::enforced(Feature::OwnKernel, processor(data_dir)),
+        Capability::enforced(
+            Feature::MemorySnapshot,
+            "QEMU saves memory and disk; forks share them, and have what they change for themselves",
+        ),
     ];
     DriverReport { driver: "vm".into(), isolation: Isolation::Vm, unavailable, capabilities }
+}
+
+/// What runs the guest's instructions.
+fn processor(data_dir: &Path) -> String {
+    let kvm = match (qemu::find(), kernel::find(data_dir)) {
+        (Some(qemu), Ok(kernel)) => format!(": {}", kvm::known(data_dir, &qemu, &kernel).describe()),
+        _ => String::new(),
+    };
+    format!("Linux in QEMU; the processor is emulated (TCG), not virtualised{kvm}")
 }
 
 /// Whether a machine can have a way out: through that of QEMU's sandbox, if the guest's kernel can lead everything there.

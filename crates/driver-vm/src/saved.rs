@@ -50,6 +50,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether there are disks of mounts, which exist only as long as the machine does.
+    pub fn has_mounts(&self) -> bool {
+        self.disks.iter().any(|(name, _)| name.starts_with(outer::MOUNT))
+    }
+
     /// Reads the record of a saved machine, and sees to it that all it names is there.
     pub fn read(folder: &Path) -> Result<Self, DriverError> {
         let step = "go on from a saved machine";

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use sloplet_engine::DriverError;
 
 use crate::kernel::{self, Kernel};
-use crate::{cache, failed};
+use crate::kvm::{self, Kvm};
+use crate::{boot, cache, failed, qemu};
 
 /// Names of packages that depend on the newest cloud kernel.
 const PACKAGES: [&str; 2] = ["linux-image-cloud-amd64", "linux-image-virtual"];
@@ -32,6 +33,12 @@ pub fn run(data_dir: &Path, package: Option<&Path>) -> Result<Kernel, DriverErro
     let _ = fs::remove_dir_all(&target);
     fs::rename(&root, &target).map_err(|error| failed(step, error))?;
     kernel::find(data_dir)
+}
+
+/// Tries whether the host's KVM runs a guest with this kernel and this program.
+pub fn try_kvm(data_dir: &Path, kernel: &Kernel, program: &Path) -> Result<Kvm, DriverError> {
+    let qemu = qemu::find().ok_or_else(|| failed("find QEMU", qemu::REMEDY))?;
+    kvm::probe(data_dir, &qemu, kernel, &boot::provide(data_dir, kernel, program)?)
 }
 
 fn download(dir: &Path) -> Result<Vec<PathBuf>, DriverError> {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use sloplet_client::Agent;
 use sloplet_client::wire::Exec;
-use sloplet_driver_vm::Vm;
+use sloplet_driver_vm::kvm::{self, Kvm};
+use sloplet_driver_vm::{Vm, kernel, qemu, setup};
 use sloplet_engine::{Driver, Machine, MachineState, Overdue, PutFile, Wanted};
 use sloplet_image::{Image, ImageConfig};
 use sloplet_policy::{ByteSize, Cpus, Limits, Spec};
@@ -197,6 +198,17 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
     drop((agent, adopted));
     assert!(driver.adopt().await.unwrap().living.is_empty());
     driver.shut_down();
+    drop(driver);
+    // A spawner has the ids of its next sandbox ready as long as it lives; one that nobody needs ends by itself.
+    let leases = world.dir.path().join("run-vm/uids");
+    let left = || std::fs::read_dir(&leases).unwrap().count();
+    let since = std::time::Instant::now();
+    while left() > 0 && since.elapsed() < Duration::from_secs(120) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(left(), 0, "user ids are still leased");
+    let notes = world.dir.path().join("data/vm/living");
+    assert_eq!(std::fs::read_dir(notes).unwrap().count(), 0, "machines that are gone are still written down");
 }
 
 #[tokio::test]
@@ -206,4 +218,16 @@ async fn what_a_machine_cannot_have_is_refused() {
     world.spec.mounts = vec![sloplet_policy::bind::Bind { from, to: "/w".into(), writable: true, volume: false }];
     let error = world.driver().create(world.wanted()).await.err().unwrap();
     assert!(error.to_string().contains("read-only mount"), "{error}");
+}
+
+#[test]
+fn whether_kvm_runs_a_guest_is_tried_once_and_told() {
+    let data = tempfile::tempdir().unwrap();
+    let (kernel, qemu) = (kernel::find(data.path()).unwrap(), qemu::find().unwrap());
+    let tried = setup::try_kvm(data.path(), &kernel, &program()).unwrap();
+    assert_ne!(tried, Kvm::Untried);
+    assert_eq!(kvm::known(data.path(), &qemu, &kernel), tried);
+    let since = std::time::Instant::now();
+    assert_eq!(setup::try_kvm(data.path(), &kernel, &program()).unwrap(), tried);
+    assert!(since.elapsed() < Duration::from_secs(4), "it was tried again");
 }

@@ -1,6 +1,6 @@
 //! `sloplet vm`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sloplet_driver_vm::setup as machines;
 
@@ -9,7 +9,10 @@ use crate::setup;
 
 pub fn run(data: Option<PathBuf>, command: Vm) -> anyhow::Result<u8> {
     let Vm::Setup { package } = command;
-    let kernel = machines::run(&setup::places(data)?.data, package.as_deref())?;
+    let data = setup::places(data)?.data;
+    let kernel = machines::run(&data, package.as_deref())?;
     say!("kernel {} in {}", kernel.version, kernel.image.display());
+    let kvm = machines::try_kvm(&data, &kernel, Path::new(setup::PROGRAM))?;
+    say!("the processor is emulated: {}", kvm.describe());
     Ok(0)
 }

@@ -13,8 +13,7 @@ pub fn test(wall: Wall) {
         sys.stderr.write('apart')\n\
         sys.exit(7)";
     let options = ["--hostname", "box", "--workdir", "/tmp", "--env", "A=b c"];
-    let ended =
-        sloplet.invoke_run(&[&wall.words(), &options[..]].concat(), &["python3", "-c", script]).input("given").finish();
+    let ended = wall.invoke(&sloplet, &options, &["python3", "-c", script]).input("given").finish();
     assert_eq!(
         (ended.code, ended.out().as_str(), ended.stderr.as_str()),
         (7, "1000 box /tmp b c given", "apart"),

@@ -164,7 +164,7 @@ pub fn crash(wall: Wall) {
     server.end_with_its_sandboxes();
 
     // Everybody dies at once, in the middle of it.
-    let running = sloplet.invoke_run(&wall.words(), &["sh", "-c", "setsid sleep 1000 & sleep 1000"]).start();
+    let running = wall.invoke(&sloplet, &[], &["sh", "-c", "setsid sleep 1000 & sleep 1000"]).start();
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let spawners = running.spawners();
     running.signal(rustix::process::Signal::KILL);

@@ -25,8 +25,8 @@ pub fn test(wall: Wall) {
         assert_eq!(ended.word(), "ENOSPC", "{place}: {ended}");
     }
 
-    let ended = wall.run(&sloplet, &["--timeout", "3s"], &["sleep", "60"]).expect_code(124);
-    assert!(ended.took.as_secs() < 40, "{ended}");
+    let ended = wall.run(&sloplet, &["--timeout", "3s"], &["sleep", "1000"]).expect_code(124);
+    assert!(ended.took.as_secs() < 300, "{ended}");
 
     let ended = wall.run(&sloplet, &["--output-limit", "1MiB"], &["head", "-c", "3000000", "/dev/zero"]);
     assert!(ended.stdout_bytes <= 1 << 20 && ended.stderr.contains("--output-limit"), "{} bytes", ended.stdout_bytes);

@@ -16,8 +16,10 @@ mod memory;
 mod network;
 mod verify;
 
+use std::time::Duration;
+
 use common::docker::{Engine, IMAGE};
-use common::{Ended, Host, Sloplet};
+use common::{Ended, Host, Invocation, Sloplet};
 
 /// Names the kernel that virtual machines boot, and where the test script puts one.
 const KERNEL: &str = "SLOPLET_VM_KERNEL";
@@ -111,7 +113,13 @@ impl Wall {
 
     /// `sloplet run --driver <name> <options> -- <command>`.
     pub fn run(&self, sloplet: &Sloplet, options: &[&str], command: &[&str]) -> Ended {
-        sloplet.run(&[&self.words(), options].concat(), command)
+        self.invoke(sloplet, options, command).finish()
+    }
+
+    /// The same, to be started.
+    pub fn invoke(&self, sloplet: &Sloplet, options: &[&str], command: &[&str]) -> Invocation {
+        // An emulated processor on a busy host takes its time.
+        sloplet.invoke_run(&[&self.words(), options].concat(), command).within(Duration::from_secs(300))
     }
 
     /// `create --driver <name> <options>`.
