@@ -3,14 +3,16 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command as HostCommand;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use sloplet_client::Process;
 use sloplet_driver_docker::Docker;
 use sloplet_driver_docker::host::Host;
 use sloplet_driver_namespaces::Namespaces;
+use sloplet_driver_oci::{Flavour, Oci};
 use sloplet_engine::{Command, Engine, Patron, Places, Sandbox};
-use sloplet_policy::Spec;
+use sloplet_policy::{Isolation, Spec};
 use sloplet_wire::Exec;
 use tokio::runtime::Runtime;
 
@@ -41,6 +43,15 @@ impl Ours {
         Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
     }
 
+    /// An engine that makes sandboxes behind gVisor only, with `agent` (the binary) as their agents.
+    pub fn behind_gvisor(scratch: &Scratch, agent: &Path) -> Result<Self> {
+        let places = places(scratch);
+        let walls = Namespaces::new(&PathBuf::from("/proc/self/exe"), &places.run, &places.data, 1);
+        let driver = Oci::new(Flavour::Runsc, Arc::new(walls), agent, &places.data);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
+    }
+
     /// Runs something that uses the engine.
     pub fn block_on<T>(&self, work: impl AsyncFnOnce(&Engine) -> Result<T>) -> Result<T> {
         self.runtime.block_on(work(&self.engine))
@@ -63,6 +74,12 @@ pub async fn create(engine: &Engine) -> Result<Sandbox> {
 pub async fn create_from(engine: &Engine, image: &str) -> Result<Sandbox> {
     let spec = Spec { image: image.to_owned(), ..Spec::default() };
     engine.create(spec, &Patron::plain("bench")).await.context("creating a sandbox")
+}
+
+/// The same behind gVisor.
+pub async fn create_behind_gvisor(engine: &Engine) -> Result<Sandbox> {
+    let spec = Spec { isolation: Isolation::Gvisor, ..Spec::default() };
+    engine.create(spec, &Patron::plain("bench")).await.context("creating a sandbox behind gVisor")
 }
 
 /// Runs `true` in it.
@@ -91,11 +108,12 @@ pub async fn whole_life(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// The binary running `true`, with the same places.
-pub fn binary_run(binary: &Path, scratch: &Scratch) -> HostCommand {
+/// The binary running `true`, with the same places and some options.
+pub fn binary_run(binary: &Path, scratch: &Scratch, options: &[&str]) -> HostCommand {
     let places = places(scratch);
     let mut command = HostCommand::new(binary);
-    command.env("SLOPLET_DATA", places.data).env("SLOPLET_RUN", places.run).args(["run", "--", "true"]);
+    command.env("SLOPLET_DATA", places.data).env("SLOPLET_RUN", places.run);
+    command.arg("run").args(options).args(["--", "true"]);
     command
 }
 

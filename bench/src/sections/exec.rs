@@ -5,8 +5,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use sloplet_engine::Sandbox;
 
-use super::names::{EXEC, EXEC_BARE, EXEC_DOCKER, EXEC_ON_DOCKER, EXEC_UNRECORDED};
+use super::names::{
+    EXEC, EXEC_BARE, EXEC_DOCKER, EXEC_GVISOR, EXEC_ON_DOCKER, EXEC_RUNSC, EXEC_UNRECORDED,
+};
 use crate::competitors::docker::{Docker, IMAGE};
 use crate::competitors::oci::Runtime;
 use crate::competitors::program;
@@ -51,6 +54,7 @@ pub fn measure(
         }),
         Err(error) => Err(anyhow!("{error:#}")),
     };
+    let gvisor = behind_gvisor(options, dir);
     let contenders = vec![
         host_program(EXEC_BARE, "true", &[]),
         Contender::new(EXEC, || {
@@ -70,7 +74,15 @@ pub fn measure(
         host_program("nsenter (into our sandbox)", "nsenter", &["--all", "--target", &pid.to_string(), "true"]),
         oci("crun exec", Runtime::crun, false),
         oci("runc exec", Runtime::runc, false),
-        oci("runsc exec (ptrace)", Runtime::runsc, true),
+        oci(EXEC_RUNSC, Runtime::runsc, true),
+        match &gvisor {
+            Ok((engine, sandbox)) => Contender::new(EXEC_GVISOR, || {
+                let started = Instant::now();
+                engine.block_on(async |_| ours::exec_true(sandbox).await)?;
+                Ok(started.elapsed())
+            }),
+            Err(error) => Contender::missing(EXEC_GVISOR, anyhow!("{error:#}")),
+        },
         match docker_started {
             Ok(docker) => Contender::slow(EXEC_DOCKER, || docker.exec()),
             Err(error) => Contender::missing(EXEC_DOCKER, error),
@@ -89,10 +101,21 @@ pub fn measure(
         ours.block_on(async |_| Ok(sandbox.destroy().await?))?;
     }
     ours.block_on(async |_| Ok(sandbox.destroy().await?))?;
+    if let Ok((engine, sandbox)) = gvisor {
+        engine.block_on(async |_| Ok(sandbox.destroy().await?))?;
+    }
     let table = Table { title: "'true' in a running sandbox".into(), rows };
     print::timings(&table, &[("bare", EXEC_BARE), ("docker", EXEC_DOCKER)]);
     report.timings.push(table);
     Ok(())
+}
+
+/// A sandbox behind gVisor, and the engine that made it.
+fn behind_gvisor(options: &Options, dir: &Scratch) -> Result<(Ours, Sandbox)> {
+    program::find("runsc")?;
+    let engine = Ours::behind_gvisor(dir, &ours::find_binary(options.sloplet.as_deref())?)?;
+    let sandbox = engine.block_on(ours::create_behind_gvisor)?;
+    Ok((engine, sandbox))
 }
 
 fn host_program(name: &'static str, program: &str, arguments: &[&str]) -> Contender<'static> {

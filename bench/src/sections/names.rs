@@ -4,12 +4,16 @@ pub const BARE: &str = "bare spawn";
 pub const BWRAP: &str = "bwrap --unshare-all";
 pub const LIBRARY: &str = "sloplet library, whole life";
 pub const BINARY: &str = "sloplet run -- true";
+pub const BINARY_GVISOR: &str = "sloplet run --isolation gvisor -- true";
+pub const RUNSC: &str = "runsc run (ptrace)";
 pub const DOCKER: &str = "docker run --rm";
 pub const ON_DOCKER: &str = "sloplet run --driver docker -- true";
 
 pub const EXEC: &str = "sloplet exec";
 pub const EXEC_UNRECORDED: &str = "the same, not written down";
 pub const EXEC_BARE: &str = "bare spawn on the host";
+pub const EXEC_GVISOR: &str = "sloplet exec, gvisor";
+pub const EXEC_RUNSC: &str = "runsc exec (ptrace)";
 pub const EXEC_DOCKER: &str = "docker exec";
 pub const EXEC_ON_DOCKER: &str = "sloplet exec, driver docker";
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 
-use super::names::{BARE, BINARY, BWRAP, DOCKER, LIBRARY, ON_DOCKER};
+use super::names::{BARE, BINARY, BINARY_GVISOR, BWRAP, DOCKER, LIBRARY, ON_DOCKER, RUNSC};
 use crate::competitors::docker::{Docker, IMAGE};
 use crate::competitors::oci::Runtime;
 use crate::competitors::program;
@@ -30,6 +30,7 @@ pub fn measure(
         Ok(rootfs) => make(&dir.disk().join("whole"), rootfs),
         Err(error) => Err(anyhow!("{error:#}")),
     };
+    let binary = ours::find_binary(options.sloplet.as_deref());
     let contenders = vec![
         host_program(BARE, "true", &[]),
         host_program(BWRAP, "bwrap", &["--unshare-all", "--ro-bind", "/", "/", "true"]),
@@ -38,16 +39,23 @@ pub fn measure(
             ours.block_on(ours::whole_life)?;
             Ok(started.elapsed())
         }),
-        match ours::find_binary(options.sloplet.as_deref()) {
+        match &binary {
             Ok(binary) => {
-                let mut command = ours::binary_run(&binary, dir);
+                let mut command = ours::binary_run(binary, dir, &[]);
                 Contender::new(BINARY, move || program::time(&mut command))
             }
-            Err(error) => Contender::missing(BINARY, error),
+            Err(error) => Contender::missing(BINARY, anyhow!("{error:#}")),
         },
         oci("crun run", runtime(Runtime::crun), false),
         oci("runc run", runtime(Runtime::runc), false),
-        oci("runsc run (ptrace)", runtime(Runtime::runsc), true),
+        oci(RUNSC, runtime(Runtime::runsc), true),
+        match (&binary, &program::find("runsc")) {
+            (Ok(binary), Ok(_)) => {
+                let mut command = ours::binary_run(binary, dir, &["--isolation", "gvisor"]);
+                Contender::slow(BINARY_GVISOR, move || program::time(&mut command))
+            }
+            (Err(error), _) | (_, Err(error)) => Contender::missing(BINARY_GVISOR, anyhow!("{error:#}")),
+        },
         match docker {
             Ok(docker) => Contender::slow(DOCKER, || docker.run()),
             Err(error) => Contender::missing(DOCKER, anyhow!("{error:#}")),

@@ -167,5 +167,17 @@ mod tests {
         assert_eq!((&shown["source"], &shown["options"][3]), (&json!("/mounts/0"), &json!("ro")));
         assert!(!all.iter().any(|mount| mount["source"] == "/door"), "{all:?}");
         assert!(!config.to_string().contains("CAP_SYS_ADMIN"));
+
+        // On the host's kernel: what tells of the host is hidden, and the agent gives up what it needs for a moment only.
+        let config = super::config(Flavour::Crun, &wanted, true);
+        let args: Vec<&str> = config["process"]["args"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
+        let listening = ["/dev/.sloplet/agent", SUBCOMMAND, "serve", "--listen", "/dev/.sloplet/door/agent"];
+        assert_eq!(args[..5], listening);
+        assert_eq!(args[7..], ["--confine", "--closed", "/dev/.sloplet/closed"]);
+        let masked = config["linux"]["maskedPaths"].as_array().unwrap();
+        assert!(masked.contains(&json!("/proc/kcore")) && masked.contains(&json!("/proc/acpi")), "{masked:?}");
+        assert!(config["linux"]["readonlyPaths"].as_array().unwrap().contains(&json!("/proc/sys")));
+        let namespaces = config["linux"]["namespaces"].to_string();
+        assert!(!namespaces.contains("network") && !namespaces.contains("user"), "both are around it: {namespaces}");
     }
 }

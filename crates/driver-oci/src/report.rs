@@ -21,6 +21,13 @@ pub fn report(flavour: Flavour, walls: DriverReport, found: Result<&Found, &Stri
             }
         }
     }
+    // Of one that is not there, nothing was found out; what it is, is known.
+    if found.is_err()
+        && flavour.has_kernel()
+        && let Some(kernel) = capabilities.iter_mut().find(|known| known.feature == Feature::OwnKernel)
+    {
+        *kernel = Capability::enforced(Feature::OwnKernel, "a kernel of its own");
+    }
     let (driver, isolation) = (flavour.name().to_owned(), flavour.isolation());
     DriverReport { driver, isolation, unavailable: found.err().cloned(), capabilities }
 }

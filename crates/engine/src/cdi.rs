@@ -279,7 +279,7 @@ fn add(all: &mut Devices, edits: &Edits) -> Result<(), String> {
         push(&mut all.files, Shown { from: mount.host_path.clone(), to });
     }
     for variable in &edits.env {
-        if !variable.split_once('=').is_some_and(|(name, _)| !name.is_empty()) || variable.contains('\0') {
+        if variable.split_once('=').is_none_or(|(name, _)| name.is_empty()) || variable.contains('\0') {
             return Err(format!("'{}' is not of the form NAME=value", variable.escape_debug()));
         }
         all.env.push(variable.clone());

@@ -249,9 +249,8 @@ impl Spec {
         }
         let named =
             |name: &str| !name.is_empty() && name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_graphic());
-        match self.gpu.iter().find(|name| !named(name)).or(self.gpu.get(DEVICES)) {
-            Some(name) => return Err(SpecError::Gpu(name.escape_debug().take(100).collect())),
-            None => {}
+        if let Some(name) = self.gpu.iter().find(|name| !named(name)).or(self.gpu.get(DEVICES)) {
+            return Err(SpecError::Gpu(name.escape_debug().take(100).collect()));
         }
         match &self.workdir {
             Some(path) if !path.is_absolute() => Err(SpecError::Workdir(path.display().to_string())),

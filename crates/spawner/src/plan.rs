@@ -103,6 +103,10 @@ pub struct Bounds {
 
 /// Kinds of wall.
 #[derive(Debug, Clone, Encode, Decode)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for each sandbox that is being made, and most are the large one"
+)]
 pub enum Wall {
     /// Namespaces.
     #[n(0)]

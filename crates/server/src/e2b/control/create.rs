@@ -8,7 +8,8 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use sloplet_engine::life::{NewSandbox, OnTimeout, VolumeMount};
-use sloplet_policy::Spec;
+use sloplet_policy::spec::SpecError;
+use sloplet_policy::{Isolation, Spec};
 
 use super::extract::Json;
 use super::network::{self, Network};
@@ -25,6 +26,12 @@ const MAX_VARIABLES: usize = 512;
 
 /// Bytes of all variables.
 const MAX_VARIABLE_BYTES: usize = 512 * 1024;
+
+/// The metadata that says how strong the wall is.
+const ISOLATION: &str = "sloplet.isolation";
+
+/// The metadata that names a wall.
+const DRIVER: &str = "sloplet.driver";
 
 /// Volumes of one sandbox.
 const MAX_VOLUMES: usize = 16;
@@ -99,9 +106,13 @@ async fn create(
     // An image's wish to be root is not enough to be; a template's is that of whoever made it.
     let image = origin.template.as_ref().and_then(|_| app.sandboxes().engine().resolve(&origin.image).ok());
     let user = image.and_then(|image| image.config.user).filter(|user| user == "root");
+    let metadata = asked.metadata.unwrap_or_default();
+    let (isolation, driver) = wall(&metadata)?;
     let request = NewSandbox {
         spec: Spec {
             image: origin.image,
+            isolation,
+            driver,
             limits: origin.resources.limits(),
             env,
             user,
@@ -110,7 +121,7 @@ async fn create(
             ..Spec::default()
         },
         template: Some(origin.id),
-        metadata: asked.metadata.unwrap_or_default(),
+        metadata,
         timeout: Some(timeout),
         on_timeout: match (asked.auto_pause, asked.auto_pause_memory) {
             (Some(true), Some(false)) => OnTimeout::Stop,
@@ -128,6 +139,21 @@ async fn create(
         app.templates().used(template)?;
     }
     Ok((StatusCode::CREATED, axum::Json(Sandbox::of(app, &record))))
+}
+
+/// The wall that metadata name: E2B's clients have no other words for it. How strong it is (`sloplet.isolation`), or which
+/// (`sloplet.driver`).
+fn wall(metadata: &BTreeMap<String, String>) -> Result<(Isolation, Option<String>), ApiError> {
+    let refused = |error: SpecError| ApiError::bad_request(format!("metadata '{ISOLATION}': {error}"));
+    match (metadata.get(ISOLATION), metadata.get(DRIVER)) {
+        (Some(_), Some(_)) => {
+            Err(ApiError::bad_request(format!("metadata: give '{ISOLATION}' or '{DRIVER}', not both")))
+        }
+        (level, driver) => {
+            let level = level.map(|level| level.parse()).transpose().map_err(refused)?;
+            Ok((level.unwrap_or_default(), driver.cloned()))
+        }
+    }
 }
 
 /// A time to live.

@@ -123,6 +123,7 @@ impl Scale {
 /// Three digits that count.
 fn said(figure: f64) -> String {
     match figure {
+        0.0 => "not counted".to_owned(),
         figure if figure >= 100.0 => format!("{figure:.0}"),
         figure if figure >= 10.0 => format!("{figure:.1}"),
         figure => format!("{figure:.2}"),

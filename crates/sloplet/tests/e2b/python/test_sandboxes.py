@@ -51,6 +51,36 @@ def test_a_sandbox_tells_what_it_is(sandbox):
         made.get_info()
 
 
+@pytest.mark.parametrize(
+    ("wanted", "own_kernel"),
+    [({"sloplet.isolation": "gvisor"}, True), ({"sloplet.driver": "crun"}, False), ({"sloplet.driver": "namespaces"}, False)],
+)
+def test_metadata_choose_the_wall(sandbox, wanted, own_kernel):
+    made = Sandbox.create(timeout=120, metadata={"team": "a", **wanted})
+    try:
+        assert made.get_info().metadata == {"team": "a", **wanted}
+        kernels = [one.commands.run("uname -v").stdout for one in (made, sandbox)]
+        assert (kernels[0] != kernels[1]) is own_kernel
+        made.files.write("kept", "text")
+        assert made.commands.run("cat kept").stdout == "text"
+    finally:
+        made.kill()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"sloplet.isolation": "paper"}, "unknown isolation 'paper'"),
+        ({"sloplet.driver": "kata"}, "kata"),
+        ({"sloplet.driver": "no-such"}, "no driver 'no-such'"),
+        ({"sloplet.isolation": "gvisor", "sloplet.driver": "crun"}, "not both"),
+    ],
+)
+def test_a_wall_that_cannot_be_is_refused(wanted, said):
+    with pytest.raises(SandboxException, match=said):
+        Sandbox.create(timeout=120, metadata=wanted)
+
+
 def test_the_timeout_is_set_and_connecting_never_shortens_it(sandbox):
     sandbox.set_timeout(1000)
     long = sandbox.get_info().end_at
