@@ -26,6 +26,9 @@ const HOME: &str = "/home/user";
 /// The usual user.
 const USER: u32 = 1000;
 
+/// Processes of a user that Podman's service gives itself.
+const PODMAN_PROCESSES: u64 = 32_768;
+
 /// Where the agent listens.
 pub fn door() -> String {
     format!("{}/{}/agent", kit::PLACE, kit::DOOR)
@@ -120,7 +123,8 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> ContainerCreateBody {
     let ulimit =
         |name: &str, value: i64| ResourcesUlimits { name: Some(name.into()), soft: Some(value), hard: Some(value) };
     // Podman asks for more processes of a user than it may have itself; what bounds them is the container's group.
-    let processes = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum.filter(|_| parts.podman);
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum.unwrap_or(PODMAN_PROCESSES);
+    let processes = parts.podman.then(|| most.min(PODMAN_PROCESSES));
     let ulimits = [ulimit("nofile", bytes(open_files())), ulimit("core", 0)].into_iter();
     let ulimits = ulimits.chain(processes.map(|number| ulimit("nproc", bytes(number))));
     let labels = [(OWNER, parts.owner), (SANDBOX, *id)].into_iter().chain(wanted.egress.then_some((EGRESS, "")));
