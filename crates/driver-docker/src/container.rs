@@ -200,7 +200,7 @@ fn places(spec: &Spec, parts: &Parts<'_>) -> HashMap<String, String> {
     let files = (spec.limits.inodes() / share).max(2);
     let User { uid, gid, .. } = parts.user;
     let whose = |mode: &str, files: u64| match parts.podman {
-        true => "mode=1777".to_owned(),
+        true => format!("mode={mode},U"),
         false => format!("mode={mode},uid={uid},gid={gid},nr_inodes={files}"),
     };
     let options = |path: &str| {

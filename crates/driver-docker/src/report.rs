@@ -43,7 +43,7 @@ fn capabilities(host: &Host, found: &Found) -> Vec<Capability> {
             ),
             true => Capability::missing(
                 Feature::Disk,
-                "Podman bounds bytes, but not the number of files: only the memory limit does",
+                "Podman bounds no number of files, and adds places to write to (/run, /var/tmp): only the memory limit holds",
                 Some("use Docker, or --driver namespaces"),
             ),
         },
