@@ -15,16 +15,19 @@ use sloplet_engine::{DriverError, Unsupported, Wanted};
 use sloplet_policy::addresses::RESOLVER_V4;
 use sloplet_policy::{Bind, Spec};
 
+use crate::failed;
 use crate::host::Host;
 use crate::kit;
 use crate::owner::{EGRESS, OWNER, SANDBOX};
-use crate::{failed, filter};
 
 /// Where the usual user's files are.
 const HOME: &str = "/home/user";
 
 /// The usual user.
 const USER: u32 = 1000;
+
+/// Processes of a user that Podman's service gives itself.
+const PODMAN_PROCESSES: u64 = 32_768;
 
 /// Where the agent listens.
 pub fn door() -> String {
@@ -91,14 +94,18 @@ pub struct Parts<'a> {
     pub volumes: &'a [String],
     /// Files that are laid over the root, by the path that the engine finds them at.
     pub files: &'a [(String, String)],
+    /// The filter of system calls, as this engine takes it; without one, the engine's own is below the agent's.
+    pub filter: Option<&'a str>,
     /// Whose it is.
     pub owner: &'a str,
     /// Whether it outlives this process.
     pub lasting: bool,
+    /// Whether it is Podman's, which knows fewer options of file systems.
+    pub podman: bool,
 }
 
 /// The container.
-pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBody, DriverError> {
+pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> ContainerCreateBody {
     let (Wanted { id, spec, image, .. }, Parts { user, .. }) = (wanted, parts);
     let limits = &spec.limits;
     let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -111,15 +118,21 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
     if spec.mounts.iter().any(|mount| mount.writable) {
         agent.push("--filter".to_owned());
     }
-    let filter = filter::text().map_err(|error| failed("make the filter of system calls", error))?;
+    let mut security = vec!["no-new-privileges:true".to_owned()];
+    security.extend(parts.filter.map(|filter| format!("seccomp={filter}")));
     let ulimit =
         |name: &str, value: i64| ResourcesUlimits { name: Some(name.into()), soft: Some(value), hard: Some(value) };
+    // Podman asks for more processes of a user than it may have itself; what bounds them is the container's group.
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum.unwrap_or(PODMAN_PROCESSES);
+    let processes = parts.podman.then(|| most.min(PODMAN_PROCESSES));
+    let ulimits = [ulimit("nofile", bytes(open_files())), ulimit("core", 0)].into_iter();
+    let ulimits = ulimits.chain(processes.map(|number| ulimit("nproc", bytes(number))));
     let labels = [(OWNER, parts.owner), (SANDBOX, *id)].into_iter().chain(wanted.egress.then_some((EGRESS, "")));
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let host_config = HostConfig {
         auto_remove: Some(!parts.lasting),
         cap_drop: Some(vec!["ALL".into()]),
-        security_opt: Some(vec!["no-new-privileges:true".into(), format!("seccomp={filter}")]),
+        security_opt: Some(security),
         privileged: Some(false),
         network_mode: Some("none".into()),
         ipc_mode: Some("private".into()),
@@ -133,7 +146,7 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
         memory_swap: Some(bytes(limits.memory.0)),
         nano_cpus: Some(i64::from(limits.cpus.millis) * 1_000_000),
         pids_limit: Some(i64::from(limits.pids)),
-        ulimits: Some(vec![ulimit("nofile", bytes(open_files())), ulimit("core", 0)]),
+        ulimits: Some(ulimits.collect()),
         init: Some(false),
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
         restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
@@ -143,7 +156,7 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
         dns_search: Some(vec![".".to_owned()]),
         ..Default::default()
     };
-    Ok(ContainerCreateBody {
+    ContainerCreateBody {
         image: Some(image.digest.clone()),
         hostname: Some(spec.hostname.clone()),
         user: Some(format!("{}:{}", user.uid, user.gid)),
@@ -162,7 +175,7 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> Result<ContainerCreateBod
         labels: Some(labels.collect()),
         host_config: Some(host_config),
         ..Default::default()
-    })
+    }
 }
 
 /// As many as this user may have, at most: an engine beside this process may not have more to give.
@@ -186,13 +199,17 @@ fn places(spec: &Spec, parts: &Parts<'_>) -> HashMap<String, String> {
     let size = (spec.limits.disk.0 / share / 4096 * 4096).max(4096);
     let files = (spec.limits.inodes() / share).max(2);
     let User { uid, gid, .. } = parts.user;
+    let whose = |mode: &str, files: u64| match parts.podman {
+        true => format!("mode={mode},U"),
+        false => format!("mode={mode},uid={uid},gid={gid},nr_inodes={files}"),
+    };
     let options = |path: &str| {
         let mode = if path == "/tmp" { "1777" } else { "0755" };
-        format!("rw,exec,nosuid,nodev,size={size},nr_inodes={files},mode={mode},uid={uid},gid={gid}")
+        format!("rw,exec,nosuid,nodev,size={size},{}", whose(mode, files))
     };
     let mut places: HashMap<String, String> = paths.iter().map(|path| (path.clone(), options(path))).collect();
     if parts.lasting {
-        let door = format!("rw,noexec,nosuid,nodev,size=4096,nr_inodes=8,mode=0700,uid={uid},gid={gid}");
+        let door = format!("rw,noexec,nosuid,nodev,size=4096,{}", whose("0700", 8));
         places.insert(format!("{}/{}", kit::PLACE, kit::DOOR), door);
     }
     places
@@ -303,20 +320,30 @@ mod tests {
         let image = image(None);
         let user = User { uid: 1000, gid: 1000, name: "user".into(), home: "/home/user".into() };
         let volumes = ["/var/lib/data/".to_owned(), "../x".to_owned(), "/.sloplet/door".to_owned()];
-        let parts = Parts { user: &user, agent: "agent", volumes: &volumes, files: &[], owner: "me", lasting: false };
-        let body = body(&wanted(&spec, &image), &parts).unwrap();
+        let parts = Parts {
+            user: &user,
+            agent: "agent",
+            volumes: &volumes,
+            files: &[],
+            filter: Some("x"),
+            owner: "me",
+            lasting: false,
+            podman: false,
+        };
+        let body = body(&wanted(&spec, &image), &parts);
         let host = body.host_config.unwrap();
         assert_eq!(body.user.as_deref(), Some("1000:1000"));
         assert_eq!(host.cap_drop, Some(vec!["ALL".to_owned()]));
         assert_eq!((host.cap_add, host.privileged, host.binds), (None, Some(false), None));
         assert_eq!((host.network_mode.as_deref(), host.readonly_rootfs), (Some("none"), Some(true)));
-        assert_eq!(host.memory, host.memory_swap);
+        let security = ["no-new-privileges:true", "seccomp=x"].map(str::to_owned).to_vec();
+        assert_eq!((host.memory, host.security_opt), (host.memory_swap, Some(security)));
         let tmpfs = host.tmpfs.unwrap();
         let mut places: Vec<&str> = tmpfs.keys().map(String::as_str).collect();
         places.sort_unstable();
         assert_eq!(places, ["/home/user", "/tmp", "/var/lib/data"]);
         // A third of a GiB each, cut to pages.
-        assert!(tmpfs["/tmp"].contains("size=357912576,") && tmpfs["/tmp"].contains("nr_inodes=21845,"), "{tmpfs:?}");
+        assert!(tmpfs["/tmp"].contains("size=357912576,") && tmpfs["/tmp"].ends_with("nr_inodes=21845"), "{tmpfs:?}");
         let mounts = host.mounts.unwrap();
         let shown: Vec<_> = mounts.iter().map(|mount| (mount.target.as_deref(), mount.read_only)).collect();
         assert_eq!(shown, [(Some("/.sloplet"), Some(true)), (Some("/inside"), Some(true))]);

@@ -19,7 +19,7 @@ use crate::machine::{self, Contained};
 use crate::owner::{self, EGRESS, Owner, SANDBOX};
 use crate::probe::{self, Found};
 use crate::stream::Attached;
-use crate::{container, egress, failed, kit, report};
+use crate::{container, egress, failed, filter, kit, report};
 
 /// Its name.
 pub const NAME: &str = "docker";
@@ -105,17 +105,21 @@ impl Docker {
         let folder = owner::files(&self.data_dir, &owner).join(wanted.id);
         let files = self.put(&wanted, &inside, &folder).await;
         let agent = kit::volume(&self.agent);
+        let filter = self.filter();
         let made = async {
+            let filter = filter?;
             let files = files?;
             let parts = container::Parts {
                 user: &user,
                 agent: &agent,
                 volumes: &volumes,
                 files: &files,
+                filter: filter.as_deref(),
                 owner: &owner,
                 lasting,
+                podman: self.found().is_ok_and(|found| found.podman),
             };
-            let body = container::body(&wanted, &parts)?;
+            let body = container::body(&wanted, &parts);
             match start(&client, &wanted, &body).await {
                 // No agent there yet, or none any more.
                 Err(Trouble { agent: true, .. }) => {
@@ -160,6 +164,26 @@ impl Docker {
         });
         machine.count_down(Some(wanted.spec.limits.timeout.0), Overdue::Destroy);
         Ok(Box::new(machine))
+    }
+
+    /// The filter of system calls: Docker takes its text, Podman the name of a file on its host.
+    fn filter(&self) -> Result<Option<String>, DriverError> {
+        let step = "make the filter of system calls";
+        let text = filter::text().map_err(|error| failed(step, error))?;
+        if !self.found().is_ok_and(|found| found.podman) {
+            return Ok(Some(text));
+        }
+        if self.host.socket().is_none() {
+            return Ok(None);
+        }
+        let path = owner::folder(&self.data_dir).join("filter.json");
+        if std::fs::read_to_string(&path).is_ok_and(|known| known == text) {
+            return Ok(Some(path.display().to_string()));
+        }
+        let draft = path.with_extension(format!("{}.draft", std::process::id()));
+        let written = write(&draft, text.as_bytes(), 0o644).and_then(|()| std::fs::rename(&draft, &path));
+        written.map_err(|error| failed(step, error))?;
+        Ok(Some(path.display().to_string()))
     }
 
     /// Writes the files that are laid over the root to a folder, and returns them with their places.
@@ -326,16 +350,17 @@ async fn start(
             let detail = format!("the engine says: {}; accept that with --best-effort", warning.trim());
             return Err(Trouble::new(step, detail));
         }
+        // Podman prepares a container already when it is attached to.
+        let trouble = |step: &str, error: Error| {
+            let detail = explain(&error);
+            let agent = status(&error).is_some() && detail.contains(kit::PLACE);
+            Trouble { error: failed(step, detail), agent }
+        };
         let first = Attached::to_container(client, &made.id).await;
-        let first = first.map_err(|error| Trouble::new("attach to the container", explain(&error)))?;
-        match client.start_container(&made.id, None).await {
-            Ok(()) => Ok(first),
-            Err(error) => {
-                let detail = explain(&error);
-                let agent = status(&error).is_some() && detail.contains(kit::PLACE);
-                Err(Trouble { error: failed("start the container", detail), agent })
-            }
-        }
+        let first = first.map_err(|error| trouble("attach to the container", error))?;
+        let started = client.start_container(&made.id, None).await;
+        started.map_err(|error| trouble("start the container", error))?;
+        Ok(first)
     };
     match started.await {
         Ok(first) => Ok((made.id.clone(), first)),

@@ -22,6 +22,7 @@ pub fn capability(host: &Host, found: Result<&Found, String>) -> Capability {
     let here = rustix::system::uname().nodename().to_string_lossy() == found.machine;
     let reason = match () {
         () if !rustix::process::geteuid().is_root() => "only root can enter a container's network namespace",
+        () if found.podman => "Podman's containers without a network have no resolver's address",
         () if found.rootless => "a rootless engine's containers cannot be entered",
         () if host.socket().is_none() || !here => "the engine is, or may be, on another host",
         () => return sloplet_driver_namespaces::egress::probe(),

@@ -78,7 +78,9 @@ pub fn archive(program: &Path) -> std::io::Result<Vec<u8>> {
         header.set_entry_type(kind);
         header.set_mode(mode);
         header.set_size(size as u64);
-        (header.set_uid(0), header.set_gid(0), header.set_mtime(0));
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
         header
     };
     // What is mounted there gets the same permissions from some runtimes.

@@ -36,10 +36,17 @@ fn capabilities(host: &Host, found: &Found) -> Vec<Capability> {
         bound(Feature::Memory, found.memory),
         bound(Feature::Cpu, found.cpu),
         bound(Feature::Pids, found.pids),
-        Capability::enforced(
-            Feature::Disk,
-            "bytes and files; kept in memory, so it shares the memory limit; divided between the writable places",
-        ),
+        match found.podman {
+            false => Capability::enforced(
+                Feature::Disk,
+                "bytes and files; kept in memory, so it shares the memory limit; divided between the writable places",
+            ),
+            true => Capability::missing(
+                Feature::Disk,
+                "Podman bounds no number of files, and adds places to write to (/run, /var/tmp): only the memory limit holds",
+                Some("use Docker, or --driver namespaces"),
+            ),
+        },
         Capability::watched(
             Feature::Timeout,
             "by sloplet, which has the engine kill everything; without a server, by the next",
