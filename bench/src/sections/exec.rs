@@ -7,9 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, ensure};
 use sloplet_engine::Sandbox;
 
-use super::names::{
-    EXEC, EXEC_BARE, EXEC_DOCKER, EXEC_GVISOR, EXEC_ON_DOCKER, EXEC_RUNSC, EXEC_UNRECORDED,
-};
+use super::names::{EXEC, EXEC_BARE, EXEC_DOCKER, EXEC_GVISOR, EXEC_ON_DOCKER, EXEC_RUNSC, EXEC_UNRECORDED};
 use crate::competitors::docker::{Docker, IMAGE};
 use crate::competitors::oci::Runtime;
 use crate::competitors::program;
