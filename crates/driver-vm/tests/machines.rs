@@ -140,7 +140,7 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
     assert_eq!(sh(&agent, None, "cat /tmp/file").await.0, "kept");
 
     // Saved with its memory: two others go on from there, with what ran, a clock and random numbers of their own.
-    sh(&agent, None, "(n=0; while :; do n=$((n+1)); echo $n > /tmp/count; sleep 0.1; done) >/dev/null 2>&1 &").await;
+    sh(&agent, None, "(n=0; while :; do n=$((n+1)); echo $n > /tmp/new; busybox mv /tmp/new /tmp/count; sleep 0.1; done) >/dev/null 2>&1 &").await;
     let memory = world.dir.path().join("memory");
     std::fs::create_dir(&memory).unwrap();
     let nothing: OwnedFd = std::fs::File::open(&memory).unwrap().into();
