@@ -1,7 +1,7 @@
 //! Many streams over one pipe: that of the machine's port. Either end opens streams, each with a word that says what it is for.
 //!
 //! Frames are those of the agent's protocol: `Request` opens a stream, `Data`, `Window`, `End` and `Reset` are what they are
-//! there. A stream holds at most [`WINDOW`] bytes that nobody has read yet. An end that breaks the rules loses the whole pipe.
+//! there. A stream holds at most `WINDOW` bytes that nobody has read yet. An end that breaks the rules loses the whole pipe.
 
 use std::collections::HashMap;
 use std::io;
