@@ -1,6 +1,6 @@
 //! Beside QEMU, in its sandbox: the other end of the machine's port, for as long as the machine lives.
 //!
-//! This program starts QEMU and ends with it. Whoever dials a port of `PORTS` on loopback gets a stream to what the guest
+//! This program starts QEMU and ends with it. Whoever dials one of its ports on loopback gets a stream to what the guest
 //! knows by that name: the engine may come and go without the guest's port noticing. What the sandbox in the guest wants from
 //! the outside arrives as streams, too, and is dialed from here: in this network namespace everything leads to the host's
 //! egress, or nowhere.

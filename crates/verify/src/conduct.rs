@@ -81,6 +81,8 @@ pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
     canaries.settings.protected_paths.clone_from(&radius.paths);
     canaries.settings.protected_env.clone_from(&radius.env);
     canaries.settings.way_out = wanted.spec.reaches_out();
+    canaries.settings.host_programs =
+        wanted.engine.resolve(&wanted.spec.image).map_or(true, |image| !image.binds.is_empty());
     canaries.settings.own_kernel = wall.claims(Feature::OwnKernel);
     let claims = wall.claimed();
     let (spec, program) = equipped(&wanted.spec, canaries.folder());

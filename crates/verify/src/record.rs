@@ -158,6 +158,7 @@ pub fn digest(spec: &Spec, radius: &Radius, wall: &DriverReport, program: &Path)
         "data": spec.data,
         "env": names,
         "user": spec.user,
+        "gpu": spec.gpu,
         "best_effort": spec.best_effort,
         "weaken": spec.weaken,
         "protect": radius,

@@ -62,6 +62,8 @@ pub struct Settings {
     pub throwaway: u32,
     /// Digests of the host's variables, `NAME=value` each: what they say is nobody's business inside.
     pub variables: Vec<String>,
+    /// Whether the sandbox's programs are the host's own. Those of another image may be changed: nobody else has them.
+    pub host_programs: bool,
     /// Whether the sandbox has a way out: connections are then accepted by the host, which decides afterwards.
     pub way_out: bool,
     /// Hosts of the blast radius, `name` or `name:port`.

@@ -135,13 +135,21 @@ fn walls(engine: &Engine, spec: &Spec) -> anyhow::Result<Vec<String>> {
             };
             Ok(engine.reports().into_iter().filter(works).map(|report| report.driver).collect())
         }
-        Some(name) => match known.iter().find(|(known, level)| *known == name || level.name() == name) {
-            Some((known, _)) => Ok(vec![attackable(known)?]),
-            None => {
-                let names: Vec<&str> = known.iter().map(|(known, _)| *known).collect();
-                bail!("there is no driver '{name}': choose of all, {}", names.join(", "))
+        Some(name) => {
+            // Of the walls of a level, the one that it stands for.
+            let level = known.iter().find(|(_, level)| level.name() == name).map(|(_, isolation)| *isolation);
+            match (known.iter().find(|(known, _)| *known == name), level) {
+                (Some((known, _)), _) => Ok(vec![attackable(known)?]),
+                (None, Some(isolation)) => {
+                    let usual = Spec { driver: None, isolation, ..spec.clone() };
+                    Ok(vec![attackable(engine.driver_name(&usual)?)?])
+                }
+                (None, None) => {
+                    let names: Vec<&str> = known.iter().map(|(known, _)| *known).collect();
+                    bail!("there is no driver '{name}': choose of all, {}", names.join(", "))
+                }
             }
-        },
+        }
     }
 }
 

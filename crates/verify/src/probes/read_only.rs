@@ -20,7 +20,7 @@ pub const PROBE: Probe = Probe {
     kind: Kind::Attempts { parts, refusals: &[18] }, // EXDEV
 };
 
-fn parts(_: &Settings, parts: &mut Parts) {
+fn parts(settings: &Settings, parts: &mut Parts) {
     parts.add("write", |settings| {
         let before = head(&settings.read_only, 4096)?;
         File::options().write(true).open(&settings.read_only)?.write_all(&before)?;
@@ -67,7 +67,7 @@ fn parts(_: &Settings, parts: &mut Parts) {
             Ok("the file was changed".into())
         }
     });
-    for folder in ["/usr", "/usr/bin"] {
+    for folder in ["/usr", "/usr/bin"].into_iter().filter(|_| settings.host_programs) {
         parts.add(format!("a file in {folder}"), move |_| {
             let path = format!("{folder}/.sloplet-attempt-{}", std::process::id());
             std::fs::write(&path, "")?;
