@@ -50,6 +50,8 @@ pub enum SectionName {
     Streaming,
     /// Memory of an idle agent.
     Agent,
+    /// A virtual machine.
+    Machine,
     /// The server, over HTTP.
     Serve,
     /// Connections out of a sandbox.

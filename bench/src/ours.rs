@@ -11,6 +11,7 @@ use sloplet_driver_docker::Docker;
 use sloplet_driver_docker::host::Host;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_driver_oci::{Flavour, Oci};
+use sloplet_driver_vm::Vm;
 use sloplet_engine::{Command, Engine, Patron, Places, Sandbox};
 use sloplet_policy::{Isolation, Spec};
 use sloplet_wire::Exec;
@@ -52,6 +53,14 @@ impl Ours {
         Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
     }
 
+    /// An engine that makes virtual machines, with `binary` in them.
+    pub fn with_machines(scratch: &Scratch, binary: &Path) -> Result<Self> {
+        let places = places(scratch);
+        let driver = Vm::new(binary, &places.run, &places.data);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
+    }
+
     /// Runs something that uses the engine.
     pub fn block_on<T>(&self, work: impl AsyncFnOnce(&Engine) -> Result<T>) -> Result<T> {
         self.runtime.block_on(work(&self.engine))
@@ -80,6 +89,12 @@ pub async fn create_from(engine: &Engine, image: &str) -> Result<Sandbox> {
 pub async fn create_behind_gvisor(engine: &Engine) -> Result<Sandbox> {
     let spec = Spec { isolation: Isolation::Gvisor, ..Spec::default() };
     engine.create(spec, &Patron::plain("bench")).await.context("creating a sandbox behind gVisor")
+}
+
+/// A virtual machine out of an image.
+pub async fn create_machine(engine: &Engine, image: &str) -> Result<Sandbox> {
+    let spec = Spec { isolation: Isolation::Vm, image: image.to_owned(), ..Spec::default() };
+    engine.create(spec, &Patron::plain("bench")).await.context("making a virtual machine")
 }
 
 /// Runs `true` in it.

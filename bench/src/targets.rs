@@ -18,6 +18,7 @@ pub fn judge(report: &Report, complete: bool) -> Vec<Target> {
     most("exec with the driver docker ≤ docker exec", over(p50(EXEC_ON_DOCKER), p50(EXEC_DOCKER)), 1.0, "×");
     most("sloplet run --isolation gvisor ≤ 1.1 × runsc run", over(p50(BINARY_GVISOR), p50(RUNSC)), 1.1, "×");
     most("exec behind gVisor ≤ 1.0 × runsc exec", over(p50(EXEC_GVISOR), p50(EXEC_RUNSC)), 1.0, "×");
+    most("a virtual machine with its agent ≤ 1.3 × bare QEMU", over(p50(MACHINE), p50(QEMU)), 1.3, "×");
     let recorded = p50(EXEC).zip(p50(EXEC_UNRECORDED)).map(|(with, without)| (with - without) * 1e3);
     most("writing a command down adds ≤ 100 µs to it", recorded, 100.0, "µs");
     most("an idle sandbox, everything counted, < 2 MiB", value(DENSITY_EACH), 2.0, "MiB");

@@ -11,5 +11,6 @@ pub mod docker;
 pub mod networks;
 pub mod oci;
 pub mod program;
+pub mod qemu;
 pub mod rootfs;
 pub mod stopwatch;

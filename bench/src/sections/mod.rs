@@ -6,6 +6,7 @@ mod agent;
 mod density;
 mod egress;
 mod exec;
+mod machine;
 mod mask;
 mod rate;
 mod serve;
@@ -44,6 +45,9 @@ pub fn run_all(options: &Options, report: &mut Report) -> Result<()> {
     }
     if options.wants(SectionName::Egress) {
         egress::measure(options, report, dir)?;
+    }
+    if options.wants(SectionName::Machine) {
+        machine::measure(options, report, dir)?;
     }
     if options.wants(SectionName::Mask) {
         mask::measure(options, report, dir)?;

@@ -9,6 +9,9 @@ pub const RUNSC: &str = "runsc run (ptrace)";
 pub const DOCKER: &str = "docker run --rm";
 pub const ON_DOCKER: &str = "sloplet run --driver docker -- true";
 
+pub const MACHINE: &str = "sloplet library, vm: created → its agent serves";
+pub const QEMU: &str = "bare QEMU: started → its first program";
+
 pub const EXEC: &str = "sloplet exec";
 pub const EXEC_UNRECORDED: &str = "the same, not written down";
 pub const EXEC_BARE: &str = "bare spawn on the host";

@@ -112,6 +112,16 @@ pub enum From {
     Memory,
 }
 
+/// What the kernel is told.
+pub fn kernel_options() -> String {
+    // The frequency is told: measuring it against a slow clock can take for ever where the host is busy.
+    let khz = sloplet_sys::clock::tsc_khz();
+    format!(
+        "console=ttyS0 quiet loglevel=1 panic=-1 reboot=t tsc_early_khz={khz} tsc=reliable lpj=4000000 mitigations=off \
+         random.trust_cpu=on no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests"
+    )
+}
+
 /// QEMU's arguments.
 pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     let mut words: Vec<String> = vec![program.display().to_string()];
@@ -129,14 +139,8 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add(&format!("-object memory-backend-file,id=ram,size={memory},mem-path={file},share={shared}"));
     add(&format!("-m {memory}B -smp {}", start.cpus));
     add(&format!("-kernel {} -initrd {}", start.kernel, start.initrd));
-    // The frequency is told: measuring it against a slow clock can take for ever where the host is busy.
-    let khz = sloplet_sys::clock::tsc_khz();
     words.push("-append".into());
-    words.push(format!(
-        "console=ttyS0 quiet loglevel=1 panic=-1 reboot=t tsc_early_khz={khz} tsc=reliable lpj=4000000 mitigations=off \
-         random.trust_cpu=on no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests -- {}",
-        crate::guest::SUBCOMMAND
-    ));
+    words.push(format!("{} -- {}", kernel_options(), crate::guest::SUBCOMMAND));
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
     add(match start.from {
         From::Boot => "-chardev stdio,id=console,signal=off",

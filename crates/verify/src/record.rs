@@ -2,6 +2,7 @@
 //!
 //! One JSON file for each digest, in the data folder, replaced as a whole: readers see an old result or a new one.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -17,6 +18,9 @@ use crate::report::Report;
 
 /// How old a result may be, unless somebody says otherwise.
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 86_400);
+
+/// Results that are looked at for whoever watches.
+const SHOWN: usize = 16;
 
 /// The folder within the data folder.
 const FOLDER: &str = "verified";
@@ -77,6 +81,21 @@ pub struct Latest {
     pub digest: String,
 }
 
+impl From<Report> for Latest {
+    fn from(report: Report) -> Self {
+        Self {
+            at_ms: report.started_ms,
+            age_seconds: age(report.started_ms).as_secs(),
+            passed: report.passed(),
+            contained: report.count(Verdict::Contained),
+            breaches: report.count(Verdict::Breach),
+            inconclusive: report.count(Verdict::Inconclusive),
+            driver: report.driver,
+            digest: report.digest,
+        }
+    }
+}
+
 impl Records {
     /// Those of a data folder.
     pub fn of(data: &Path) -> Self {
@@ -113,21 +132,29 @@ impl Records {
 
     /// The newest result of all.
     pub fn latest(&self) -> Option<Latest> {
-        let entries = fs::read_dir(&self.0).ok()?.flatten();
-        let newest = entries
+        self.newest().into_iter().next().map(Latest::from)
+    }
+
+    /// Of the newest results of each wall, one that failed if there is any: what is good of one wall hides nothing of another.
+    pub fn worst(&self) -> Option<Latest> {
+        let (mut walls, mut all) = (BTreeSet::new(), self.newest());
+        all.retain(|report| walls.insert(report.driver.clone()));
+        let at = all.iter().position(|report| !report.passed()).unwrap_or(0);
+        all.into_iter().nth(at).map(Latest::from)
+    }
+
+    /// The newest results, latest first.
+    fn newest(&self) -> Vec<Report> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let mut files: Vec<(i64, PathBuf)> = entries
             .filter(|entry| entry.path().extension().is_some_and(|kind| kind == "json"))
-            .max_by_key(|entry| entry.metadata().map_or(0, |meta| meta.mtime()))?;
-        let report: Report = serde_json::from_slice(&fs::read(newest.path()).ok()?).ok()?;
-        Some(Latest {
-            at_ms: report.started_ms,
-            age_seconds: age(report.started_ms).as_secs(),
-            passed: report.passed(),
-            contained: report.count(Verdict::Contained),
-            breaches: report.count(Verdict::Breach),
-            inconclusive: report.count(Verdict::Inconclusive),
-            driver: report.driver,
-            digest: report.digest,
-        })
+            .map(|entry| (entry.metadata().map_or(0, |meta| meta.mtime()), entry.path()))
+            .collect();
+        files.sort_by_key(|(when, _)| std::cmp::Reverse(*when));
+        let reports = files.into_iter().take(SHOWN).filter_map(|(_, path)| serde_json::from_slice(&fs::read(path).ok()?).ok());
+        let mut reports: Vec<Report> = reports.collect();
+        reports.sort_by_key(|report| std::cmp::Reverse(report.started_ms));
+        reports
     }
 
     fn path(&self, digest: &str) -> PathBuf {
@@ -209,6 +236,32 @@ mod tests {
         records.keep(&report("aa", now_ms() - 10_000)).unwrap();
         assert!(matches!(records.standing("aa", Duration::from_secs(5)), Standing::Stale { .. }));
         assert!(records.latest().is_some_and(|latest| latest.passed && latest.age_seconds >= 10));
+    }
+
+    #[test]
+    fn a_good_wall_hides_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::of(folder.path());
+        let breach = crate::report::Result {
+            probe: "mounts".into(),
+            ids: vec![1],
+            tries: String::new(),
+            why: String::new(),
+            verdict: Verdict::Breach,
+            control: String::new(),
+            detail: String::new(),
+            canary: String::new(),
+            parts: Vec::new(),
+            took_ms: 1,
+        };
+        let now = now_ms();
+        records.keep(&Report { driver: "one".into(), results: vec![breach], ..report("aa", now - 2000) }).unwrap();
+        records.keep(&Report { driver: "two".into(), ..report("bb", now - 1000) }).unwrap();
+        assert_eq!(records.latest().unwrap().driver, "two");
+        assert_eq!(records.worst().map(|worst| (worst.driver, worst.passed)), Some(("one".into(), false)));
+        // What was put right is.
+        records.keep(&Report { driver: "one".into(), ..report("cc", now) }).unwrap();
+        assert!(records.worst().unwrap().passed);
     }
 
     #[test]

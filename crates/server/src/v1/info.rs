@@ -58,7 +58,7 @@ pub struct Verification {
 impl Verification {
     /// The newest one.
     pub fn latest(app: &App) -> Option<Self> {
-        let latest = sloplet_verify::Records::of(&app.config().data).latest()?;
+        let latest = sloplet_verify::Records::of(&app.config().data).worst()?;
         Some(Self {
             at_ms: latest.at_ms,
             age_seconds: latest.age_seconds,

@@ -332,7 +332,7 @@ pub struct Sandbox {
     /// Which wall, if it was chosen by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// What its wall is; told where one sandbox is asked about.
+    /// What its wall is; told where one sandbox is made or asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<Wall>,
     /// Memory of all processes together.

@@ -39,7 +39,14 @@ pub async fn create(
     choose_image(&app, &access, &mut request)?;
     request.spec.weaken = app.config().weaken;
     let record = app.sandboxes().create_with(&access.owner, request, values, &access.quota).await?;
-    Ok((StatusCode::CREATED, Json(Sandbox::of(record, &access))))
+    Ok((StatusCode::CREATED, Json(with_wall(&app, record, &access))))
+}
+
+/// A sandbox, and what its wall is.
+fn with_wall(app: &App, record: Record, access: &Access) -> Sandbox {
+    // A wall that this server does not have any more has nothing to say.
+    let report = app.sandboxes().engine().report(&record.request.spec).ok();
+    Sandbox { wall: report.map(|report| report.summary().into()), ..Sandbox::of(record, access) }
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
@@ -180,10 +187,7 @@ pub async fn get(
     Segments(id): Segments<String>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let record = app.sandboxes().get(&access.owner, &id)?;
-    // A wall that this server does not have any more has nothing to say.
-    let report = app.sandboxes().engine().report(&record.request.spec).ok();
-    let wall = report.map(|report| report.summary().into());
-    Ok(Json(Sandbox { wall, ..Sandbox::of(record, &access) }))
+    Ok(Json(with_wall(&app, record, &access)))
 }
 
 /// Kill everything in a sandbox and forget it.
