@@ -244,8 +244,9 @@ impl Engine {
         let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
         let image = self.image_of(&spec).await?;
         let lease = self.leases.take(&image)?;
-        // Has its names until the end: everything is mounted then.
+        // Has its names until the end: everything must be mounted then.
         let mut masked = self.mask(&id, &spec).await?;
+        let greeting = if masked.binds.is_empty() { greeting } else { Greeting::Now };
         spec.mounts.append(&mut masked.binds);
         let machine = driver.create(wanted(&id, &spec, &image, &extras, None)).await?;
         let sandbox = self.greet(greeting, id, spec, image, lease, machine, unenforced, patron).await?;
