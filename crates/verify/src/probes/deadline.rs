@@ -30,7 +30,7 @@ fn run<'a>(drill: &'a Drill<'a>) -> Pending<'a> {
 async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let marker = format!("daemon-{}", std::process::id());
     let own = format!("control-{}", std::process::id());
-    drill.control(&["daemon", &own, "3"]).await?;
+    drill.control(&["daemon", &own, "8"]).await?;
     let works = running(&own);
     let own_kernel = drill.own_kernel();
     let time = if own_kernel { TIME_OF_OWN_KERNEL + 2 * started_and_used(drill).await? } else { TIME };
