@@ -151,7 +151,8 @@ impl Records {
             .map(|entry| (entry.metadata().map_or(0, |meta| meta.mtime()), entry.path()))
             .collect();
         files.sort_by_key(|(when, _)| std::cmp::Reverse(*when));
-        let reports = files.into_iter().take(SHOWN).filter_map(|(_, path)| serde_json::from_slice(&fs::read(path).ok()?).ok());
+        let reports =
+            files.into_iter().take(SHOWN).filter_map(|(_, path)| serde_json::from_slice(&fs::read(path).ok()?).ok());
         let mut reports: Vec<Report> = reports.collect();
         reports.sort_by_key(|report| std::cmp::Reverse(report.started_ms));
         reports
