@@ -12,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 use sloplet_sys::clone::{Namespaces, Side, SingleThreaded, exit_now};
 
 use crate::protocol::{During, Problem};
@@ -84,13 +85,30 @@ impl Forked {
         let thread = SingleThreaded::prove().during(STEP)?;
         let (ours, theirs) = conversation()?;
         match thread.fork(Namespaces::NONE, None).during(STEP)? {
-            Side::Parent { pidfd, .. } => Ok(Self { socket: ours, pidfd }),
+            Side::Parent { pid, pidfd } => {
+                let _ = Pid::from_raw(pid).map(spread);
+                Ok(Self { socket: ours, pidfd })
+            }
             Side::Child => {
                 let code = detach(&thread, &theirs).map_or(1, |()| server::serve(theirs, haste));
                 exit_now(code)
             }
         }
     }
+}
+
+/// Has a child that has just been forked start on another processor. The kernel often leaves it to wait behind its parent,
+/// which has a millisecond of other things to do.
+fn spread(child: Pid) -> rustix::io::Result<()> {
+    let all = sched_getaffinity(Some(child))?;
+    let mut others = all;
+    others.unset(sched_getcpu());
+    if others.count() > 0 {
+        // It waits, so it moves at once; and may then run anywhere again.
+        sched_setaffinity(Some(child), &others)?;
+        sched_setaffinity(Some(child), &all)?;
+    }
+    Ok(())
 }
 
 /// Lets go of all that belongs to whoever started the program: its streams (a pipe would stay open), its working
