@@ -123,22 +123,15 @@ impl Networks {
         self.until_routed("slirp")
     }
 
-    /// A namespace whose packets pasta carries. Some of its builds for AVX2, which it looks for beside itself, crash: then
-    /// a copy of it in `dir`, which finds none there.
+    /// A namespace whose packets pasta carries: a copy of it in `dir`, for some of its builds for AVX2, which it looks for
+    /// beside itself, crash after a while.
     pub fn behind_pasta(&mut self, dir: &Path) -> Result<()> {
-        let pasta = program::find("pasta")?;
+        let alone = dir.join("pasta");
+        std::fs::copy(program::find("pasta")?, &alone).context("copying pasta")?;
         self.add("pasta")?;
-        self.carried_by(&pasta).or_else(|_| {
-            let alone = dir.join("pasta");
-            std::fs::copy(&pasta, &alone).context("copying pasta")?;
-            self.carried_by(&alone)
-        })
-    }
-
-    fn carried_by(&mut self, pasta: &Path) -> Result<()> {
         let path = format!("/run/netns/{}", self.name("pasta"));
         let mut command = self.within("near")?;
-        command.arg(pasta).args(["--foreground", "--config-net", "--runas=0", "--netns", &path]).stdout(Stdio::null());
+        command.arg(alone).args(["--foreground", "--config-net", "--runas=0", "--netns", &path]).stdout(Stdio::null());
         self.running.push(command.spawn().context("starting pasta")?);
         self.until_routed("pasta")
     }
