@@ -12,8 +12,8 @@ use sloplet_driver_docker::host::Host;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_driver_oci::{Flavour, Oci};
 use sloplet_driver_vm::Vm;
-use sloplet_engine::{Command, Engine, Patron, Places, Sandbox};
-use sloplet_policy::{Isolation, Spec};
+use sloplet_engine::{Command, Driver, Engine, Patron, Places, Sandbox};
+use sloplet_policy::Spec;
 use sloplet_wire::Exec;
 use tokio::runtime::Runtime;
 
@@ -32,16 +32,14 @@ impl Ours {
         let places = places(scratch);
         let program = PathBuf::from("/proc/self/exe");
         let driver = Namespaces::new(&program, &places.run, &places.data, spawners);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
+        Self::with(places, driver)
     }
 
     /// An engine whose sandboxes are containers of a Docker engine, with `binary` as their agent.
     pub fn on_docker(scratch: &Scratch, docker: &str, binary: &Path) -> Result<Self> {
         let places = places(scratch);
         let driver = Docker::at(Host::parse(docker), binary, &places.data);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
+        Self::with(places, driver)
     }
 
     /// An engine that makes sandboxes behind gVisor only, with `agent` (the binary) as their agents.
@@ -49,14 +47,17 @@ impl Ours {
         let places = places(scratch);
         let walls = Namespaces::new(&PathBuf::from("/proc/self/exe"), &places.run, &places.data, 1);
         let driver = Oci::new(Flavour::Runsc, Arc::new(walls), agent, &places.data);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
+        Self::with(places, driver)
     }
 
     /// An engine that makes virtual machines, with `binary` in them.
     pub fn with_machines(scratch: &Scratch, binary: &Path) -> Result<Self> {
         let places = places(scratch);
         let driver = Vm::new(binary, &places.run, &places.data);
+        Self::with(places, driver)
+    }
+
+    fn with(places: Places, driver: impl Driver + 'static) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { engine: Engine::new(places, vec![Box::new(driver)]), runtime })
     }
@@ -76,25 +77,12 @@ impl Drop for Ours {
 
 /// The default sandbox: every limit and every wall, nothing left out.
 pub async fn create(engine: &Engine) -> Result<Sandbox> {
-    engine.create(Spec::default(), &Patron::plain("bench")).await.context("creating a sandbox")
+    create_like(engine, Spec::default()).await
 }
 
-/// The same out of an image.
-pub async fn create_from(engine: &Engine, image: &str) -> Result<Sandbox> {
-    let spec = Spec { image: image.to_owned(), ..Spec::default() };
+/// One that is described.
+pub async fn create_like(engine: &Engine, spec: Spec) -> Result<Sandbox> {
     engine.create(spec, &Patron::plain("bench")).await.context("creating a sandbox")
-}
-
-/// The same behind gVisor.
-pub async fn create_behind_gvisor(engine: &Engine) -> Result<Sandbox> {
-    let spec = Spec { isolation: Isolation::Gvisor, ..Spec::default() };
-    engine.create(spec, &Patron::plain("bench")).await.context("creating a sandbox behind gVisor")
-}
-
-/// A virtual machine out of an image.
-pub async fn create_machine(engine: &Engine, image: &str) -> Result<Sandbox> {
-    let spec = Spec { isolation: Isolation::Vm, image: image.to_owned(), ..Spec::default() };
-    engine.create(spec, &Patron::plain("bench")).await.context("making a virtual machine")
 }
 
 /// Runs `true` in it.

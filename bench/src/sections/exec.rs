@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use sloplet_engine::Sandbox;
+use sloplet_policy::{Isolation, Spec};
 
 use super::names::{EXEC, EXEC_BARE, EXEC_DOCKER, EXEC_GVISOR, EXEC_ON_DOCKER, EXEC_RUNSC, EXEC_UNRECORDED};
 use crate::competitors::docker::{Docker, IMAGE};
@@ -47,7 +48,10 @@ pub fn measure(
     let on_docker = match docker {
         Ok(docker) => ours::find_binary(options.sloplet.as_deref()).and_then(|binary| {
             let ours = Ours::on_docker(dir, &docker.host(), &binary)?;
-            let sandbox = ours.block_on(async |engine| ours::create_from(engine, IMAGE).await)?;
+            let sandbox = {
+                let spec = Spec { image: IMAGE.to_owned(), ..Spec::default() };
+                ours.block_on(async |engine| ours::create_like(engine, spec).await)?
+            };
             Ok((ours, sandbox))
         }),
         Err(error) => Err(anyhow!("{error:#}")),
@@ -112,7 +116,8 @@ pub fn measure(
 fn behind_gvisor(options: &Options, dir: &Scratch) -> Result<(Ours, Sandbox)> {
     program::find("runsc")?;
     let engine = Ours::behind_gvisor(dir, &ours::find_binary(options.sloplet.as_deref())?)?;
-    let sandbox = engine.block_on(ours::create_behind_gvisor)?;
+    let spec = Spec { isolation: Isolation::Gvisor, ..Spec::default() };
+    let sandbox = engine.block_on(async |engine| ours::create_like(engine, spec).await)?;
     Ok((engine, sandbox))
 }
 

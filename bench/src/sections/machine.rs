@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
+use sloplet_policy::{Isolation, Spec};
 
 use super::names::{MACHINE, QEMU};
 use crate::competitors::qemu::Qemu;
@@ -23,7 +24,7 @@ pub fn measure(options: &Options, report: &mut Report, dir: &Scratch) -> Result<
             Contender::new(QEMU, || bare.boot()),
             Contender::new(MACHINE, || {
                 let started = Instant::now();
-                let machine = ours.block_on(async |engine| ours::create_machine(engine, image).await)?;
+                let machine = ours.block_on(async |engine| ours::create_like(engine, machine(image)).await)?;
                 let took = started.elapsed();
                 ours.block_on(async |_| Ok(machine.destroy().await?))?;
                 Ok(took)
@@ -39,12 +40,16 @@ pub fn measure(options: &Options, report: &mut Report, dir: &Scratch) -> Result<
     Ok(())
 }
 
+fn machine(image: &str) -> Spec {
+    Spec { isolation: Isolation::Vm, image: image.to_owned(), ..Spec::default() }
+}
+
 /// An engine, a competitor with as much of everything, and an image. One machine is made before: the first has its disks made.
 fn prepare(options: &Options, dir: &Scratch) -> Result<(Ours, Qemu, String)> {
     let binary = ours::find_binary(options.sloplet.as_deref())?;
     let image = rootfs::make(&dir.disk().join("machine"))?.display().to_string();
     let ours = Ours::with_machines(dir, Path::new(&binary))?;
-    let first = ours.block_on(async |engine| ours::create_machine(engine, &image).await)?;
+    let first = ours.block_on(async |engine| ours::create_like(engine, machine(&image)).await)?;
     let limits = first.spec().limits.clone();
     ours.block_on(async |_| Ok(first.destroy().await?))?;
     let data = ours.block_on(async |engine| Ok(engine.places().data.clone()))?;

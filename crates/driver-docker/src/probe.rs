@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bollard::ClientVersion;
 use serde::{Deserialize, Serialize};
+use sloplet_engine::places;
 
 use crate::host::{self, Host};
 
@@ -70,7 +71,7 @@ pub fn found(host: &Host, data: &Path) -> Result<Found, String> {
     let remembered = stamp.is_some();
     let found = ask(host, stamp.unwrap_or_default())?;
     if remembered {
-        let _ = keep(&file, &found);
+        let _ = serde_json::to_vec(&found).map(|found| places::replace(&file, &found));
     }
     Ok(found)
 }
@@ -82,16 +83,6 @@ fn unreachable(host: &Host, error: &dyn std::fmt::Display) -> String {
 fn stamp(socket: &Path) -> std::io::Result<String> {
     let meta = fs::metadata(socket)?;
     Ok(format!("{} {} {} {}", meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
-}
-
-/// Whole or not at all: others read it at the same time.
-fn keep(file: &Path, found: &Found) -> std::io::Result<()> {
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let draft = file.with_extension(format!("{}.draft", std::process::id()));
-    fs::write(&draft, serde_json::to_vec(found)?)?;
-    fs::rename(&draft, file)
 }
 
 fn ask(host: &Host, stamp: String) -> Result<Found, String> {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use sloplet_engine::places;
 
 use crate::flavour::Flavour;
 
@@ -57,23 +58,13 @@ pub fn found(flavour: Flavour, data: &Path) -> Result<Found, String> {
     let lists = flavour != Flavour::Runsc || trial(&program, &platform, &["ls", "/"]).is_ok();
     let libraries = libraries(&program)?;
     let found = Found { program, stamp, version, platform, lists, libraries };
-    let _ = keep(&file, &found);
+    let _ = serde_json::to_vec(&found).map(|found| places::replace(&file, &found));
     Ok(found)
 }
 
 fn stamp(program: &Path) -> std::io::Result<String> {
     let meta = fs::metadata(program)?;
     Ok(format!("{} {} {} {}", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ino()))
-}
-
-/// Whole or not at all: others read it at the same time.
-fn keep(file: &Path, found: &Found) -> std::io::Result<()> {
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let draft = file.with_extension(format!("{}.draft", std::process::id()));
-    fs::write(&draft, serde_json::to_vec(found)?)?;
-    fs::rename(&draft, file)
 }
 
 fn version(program: &Path) -> String {

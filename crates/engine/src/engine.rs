@@ -1,30 +1,34 @@
 //! From a description to a running sandbox.
+//!
+//! - `walls`, `checking`: which wall, and whether it may and can be. `settling`: what makes it somebody's.
+//! - `error`, `ids`: what they are called.
 
+mod checking;
+mod error;
+mod ids;
 mod settling;
+mod walls;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Access, access};
-use sloplet_client::{Agent, ClientError};
+use sloplet_client::Agent;
 use sloplet_image::{Image, ImageConfig, ImageError, Lease, Leases, Store};
-use sloplet_ledger::{Ledger, LedgerError};
-use sloplet_policy::protect::{ProtectError, Protected};
-use sloplet_policy::radius::RadiusError;
-use sloplet_policy::spec::SpecError;
-use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Radius, Spec};
+use sloplet_ledger::Ledger;
+use sloplet_policy::protect::Protected;
+use sloplet_policy::{Bind, Capability, Radius, Spec};
 use tracing::Instrument as _;
 
-use crate::cdi::{Cdi, CdiError};
 use crate::data::{self, DataError, Masked};
 use crate::driver::{
     Adopted, Adoption, CheckpointReport, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted,
 };
-use crate::outward::private::PrivateError;
 use crate::outward::{Common, Patron};
 use crate::places::Places;
 use crate::sandbox::Sandbox;
+pub use error::EngineError;
+pub use ids::{new_id, new_secret};
 
 /// Makes sandboxes.
 pub struct Engine {
@@ -60,97 +64,6 @@ const HOST: &str = "host";
 /// Characters of an id: it is part of host names and of names of sockets.
 const MAX_ID: usize = 48;
 
-/// Why there is no sandbox. Nothing was made, or all of it is removed again.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// The description makes no sense.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// An id that cannot be one.
-    #[error("'{0}' cannot be the id of a sandbox: it must be of 1 to {MAX_ID} letters and digits")]
-    BadId(String),
-    /// A mount is not allowed.
-    #[error(transparent)]
-    Protected(#[from] ProtectError),
-    /// A variable or a host of the blast radius.
-    #[error(transparent)]
-    Secret(#[from] RadiusError),
-    /// A mount that this user may not read.
-    #[error("cannot mount '{}': {}", .0.display(), .1)]
-    Unreadable(PathBuf, std::io::Error),
-    /// No wall of that kind.
-    #[error("isolation '{0}' is not available in this build: use {1}")]
-    NoDriver(Isolation, String),
-    /// No wall of that name.
-    #[error("there is no driver '{0}': use {1}")]
-    UnknownDriver(String, String),
-    /// A saved memory that belongs to another wall.
-    #[error("this snapshot's memory is of the driver '{saved}', and cannot go on behind '{asked}'")]
-    ForeignMemory {
-        /// Of the snapshot.
-        saved: String,
-        /// What was asked.
-        asked: String,
-    },
-    /// The wall does not work here.
-    #[error("{asked} does not work on this host: {reason} (see 'sloplet doctor')")]
-    Unavailable {
-        /// What was asked for: a wall by its name, or a level.
-        asked: String,
-        /// Why not.
-        reason: String,
-    },
-    /// A device that cannot be shown.
-    #[error(transparent)]
-    Device(#[from] CdiError),
-    /// A wall that shows no devices.
-    #[error("the driver '{driver}' cannot show a sandbox devices of the host (--gpu): {reason}")]
-    NoDevices {
-        /// Its name.
-        driver: &'static str,
-        /// Why not.
-        reason: &'static str,
-    },
-    /// A limit would not hold.
-    #[error("{}", unenforceable(.0))]
-    Unenforceable(Vec<Capability>),
-    /// The image.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// The wall.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The agent.
-    #[error(transparent)]
-    Agent(#[from] ClientError),
-    /// Its secrets.
-    #[error(transparent)]
-    Private(#[from] PrivateError),
-    /// What LLM calls cost.
-    #[error("the price list cannot be used: {0}")]
-    Prices(String),
-    /// The way out.
-    #[error("cannot open the sandbox's way out: {0}")]
-    Outward(std::io::Error),
-    /// A file that goes in masked.
-    #[error(transparent)]
-    Data(#[from] Box<DataError>),
-    /// It could not be written down, so it was not done.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-}
-
-fn unenforceable(missing: &[Capability]) -> String {
-    let reasons: Vec<String> = missing.iter().map(|c| format!("{} ({})", c.feature, c.detail)).collect();
-    let mut text = format!("this host cannot enforce: {}", reasons.join("; "));
-    if let Some(remedy) = missing.iter().find_map(|c| c.remedy.as_ref()) {
-        text.push_str(&format!("; {remedy}"));
-    }
-    text.push_str("; or accept that with --best-effort");
-    text
-}
-
 impl Engine {
     /// An engine with these walls.
     pub fn new(places: Places, drivers: Vec<Box<dyn Driver>>) -> Self {
@@ -178,11 +91,6 @@ impl Engine {
         &self.radius
     }
 
-    /// The walls, by name and level.
-    pub fn walls(&self) -> impl Iterator<Item = (&'static str, Isolation)> + '_ {
-        self.drivers.iter().map(|driver| (driver.name(), driver.isolation()))
-    }
-
     /// Where it keeps things.
     pub fn places(&self) -> &Places {
         &self.places
@@ -195,16 +103,6 @@ impl Engine {
         }
         let store = Store::open(&self.places.data)?;
         Ok(self.images.get_or_init(|| store))
-    }
-
-    /// What each wall enforces on this host.
-    pub fn reports(&self) -> Vec<DriverReport> {
-        let reports = self.drivers.iter().map(|driver| {
-            let mut report = driver.report();
-            report.capabilities.extend([driver.egress(), devices_of(driver.as_ref())]);
-            report
-        });
-        reports.collect()
     }
 
     /// Makes a file that holds an empty disk, for a volume.
@@ -428,43 +326,6 @@ impl Engine {
         }
     }
 
-    /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
-    fn check(&self, spec: &mut Spec, extras: &mut Extras) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
-        spec.check()?;
-        let driver = self.driver(spec)?;
-        spec.isolation = driver.isolation();
-        extras.egress &= driver.spares_outlets() || spec.reaches_out();
-        driver.prepare(spec);
-        if !spec.lacks("protected-env") {
-            self.radius.check_env(&spec.env)?;
-        }
-        self.radius.check_spec(spec)?;
-        self.check_mounts(spec)?;
-        if spec.image.contains('/') {
-            self.check_source(Path::new(&spec.image))?;
-        }
-        let (mut report, mut required) = (driver.report(), driver.required());
-        if extras.egress {
-            report.capabilities.push(driver.egress());
-            required.push(Feature::Egress);
-        }
-        let unenforced = check_features(spec, &report, &required)?;
-        self.find_devices(spec, driver)?;
-        Ok((driver, unenforced))
-    }
-
-    /// Finds the devices that a description names, and gives their variables to its commands.
-    fn find_devices(&self, spec: &mut Spec, driver: &dyn Driver) -> Result<(), EngineError> {
-        if spec.gpu.is_empty() {
-            return Ok(());
-        }
-        driver.shows_devices().map_err(|reason| EngineError::NoDevices { driver: driver.name(), reason })?;
-        spec.devices = Cdi::of_host()?.resolve(&spec.gpu)?;
-        // Before the user's own, which count.
-        spec.env.splice(0..0, spec.devices.env.clone());
-        Ok(())
-    }
-
     #[allow(clippy::too_many_arguments, reason = "called from two places")]
     async fn greet(
         &self,
@@ -535,72 +396,6 @@ impl Engine {
         flushed.wait();
     }
 
-    /// The wall that a description asks for: by name, or the first of that strength.
-    fn driver(&self, spec: &Spec) -> Result<&dyn Driver, EngineError> {
-        let found = match &spec.driver {
-            Some(name) => self.drivers.iter().find(|driver| driver.name() == name),
-            None => self.usual_drivers().find(|driver| driver.isolation() == spec.isolation),
-        };
-        found.map(AsRef::as_ref).ok_or_else(|| match &spec.driver {
-            Some(name) => {
-                let names: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
-                EngineError::UnknownDriver(name.escape_debug().take(100).collect(), names.join(" or "))
-            }
-            None => {
-                let mut names: Vec<&str> = self.usual_drivers().map(|driver| driver.isolation().name()).collect();
-                names.dedup();
-                EngineError::NoDriver(spec.isolation, names.join(" or "))
-            }
-        })
-    }
-
-    /// The walls that a level alone can stand for.
-    fn usual_drivers(&self) -> impl Iterator<Item = &Box<dyn Driver>> {
-        self.drivers.iter().filter(|driver| !driver.only_by_name())
-    }
-
-    /// The wall that volumes are made for.
-    fn usual(&self) -> Result<&dyn Driver, EngineError> {
-        self.driver(&Spec::default())
-    }
-
-    /// The name of the wall that a description asks for.
-    pub fn driver_name(&self, spec: &Spec) -> Result<&'static str, EngineError> {
-        Ok(self.driver(spec)?.name())
-    }
-
-    /// How strong the wall is that a description asks for.
-    pub fn isolation_of(&self, spec: &Spec) -> Result<Isolation, EngineError> {
-        Ok(self.driver(spec)?.isolation())
-    }
-
-    /// What the wall that a description asks for enforces on this host.
-    pub fn report(&self, spec: &Spec) -> Result<DriverReport, EngineError> {
-        let driver = self.driver(spec)?;
-        let mut report = driver.report();
-        report.capabilities.extend([driver.egress(), devices_of(driver)]);
-        Ok(report)
-    }
-
-    /// Replaces what is to be mounted by its real path, refusing protected places.
-    fn check_mounts(&self, spec: &mut Spec) -> Result<(), EngineError> {
-        if spec.mounts.is_empty() {
-            return Ok(());
-        }
-        let protected = self.protected();
-        let unprotected = spec.lacks("protected-paths");
-        for mount in &mut spec.mounts {
-            if unprotected {
-                continue;
-            }
-            mount.from = protected.check(&mount.from)?;
-            // It would be empty inside, without a word why.
-            let wanted = if mount.from.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
-            access(&mount.from, wanted).map_err(|error| EngineError::Unreadable(mount.from.clone(), error.into()))?;
-        }
-        Ok(())
-    }
-
     /// Masks what is to go in masked.
     async fn mask(&self, id: &str, spec: &Spec) -> Result<Masked, EngineError> {
         if spec.data.is_empty() {
@@ -614,20 +409,6 @@ impl Engine {
         let broken = |error| Box::new(DataError::Folder(std::io::Error::other(error)));
         Ok(masking.await.map_err(broken)??)
     }
-
-    /// Refuses to make an image of a folder that may not be shown inside: that would be showing it.
-    pub fn check_source(&self, source: &Path) -> Result<(), ProtectError> {
-        if source.is_dir() {
-            self.protected().check(source)?;
-        }
-        Ok(())
-    }
-
-    fn protected(&self) -> Protected {
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        let own = [self.places.data.clone(), self.places.run.clone()];
-        Protected::for_host(home.as_deref(), &own).with(&self.radius.paths)
-    }
 }
 
 fn wanted<'a>(
@@ -640,57 +421,6 @@ fn wanted<'a>(
     Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory }
 }
 
-/// Which devices a wall can show.
-fn devices_of(driver: &dyn Driver) -> Capability {
-    let missing = |reason: String, remedy| Capability::missing(Feature::Devices, reason, remedy);
-    if let Err(reason) = driver.shows_devices() {
-        return missing(reason.to_owned(), None);
-    }
-    match Cdi::of_host().map(|cdi| cdi.names()) {
-        Ok(names) if names.is_empty() => missing(
-            "this host has no CDI specification".to_owned(),
-            Some("for a GPU of NVIDIA: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
-        ),
-        Ok(names) => Capability::enforced(Feature::Devices, format!("for those that ask: {}", names.join(", "))),
-        Err(error) => missing(error.to_string(), None),
-    }
-}
-
-/// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.
-fn check_features(spec: &Spec, report: &DriverReport, required: &[Feature]) -> Result<Vec<Capability>, EngineError> {
-    if let Some(reason) = &report.unavailable {
-        let asked = match &spec.driver {
-            Some(name) => format!("driver '{name}'"),
-            None => format!("isolation '{}'", spec.isolation),
-        };
-        return Err(EngineError::Unavailable { asked, reason: reason.clone() });
-    }
-    let missing: Vec<Capability> = report.lacking(required).into_iter().cloned().collect();
-    if missing.is_empty() || spec.best_effort {
-        return Ok(missing);
-    }
-    Err(EngineError::Unenforceable(missing))
-}
-
-/// Sixteen random letters and digits; no hyphens, so that `<port>-<id>` can be taken apart.
-pub fn new_id() -> String {
-    random_bytes::<16>()
-        .map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)]))
-        .iter()
-        .collect()
-}
-
-/// Forty random hexadecimal digits: whoever knows them may do something.
-pub fn new_secret() -> String {
-    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0u8; N];
-    // Fails only before the pool is ready, long before a user can start a program.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes
-}
 /// Does something within a span, which tells why if it fails.
 pub(crate) async fn told<T, E: std::fmt::Display>(
     span: tracing::Span,

@@ -1,9 +1,19 @@
 //! Where sloplet keeps what it keeps.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
 use rustix::process::geteuid;
+
+/// Writes a file, and its folder if need be, whole or not at all: others read it at the same time.
+pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let draft = file.with_extension(format!("{}.draft", std::process::id()));
+    fs::write(&draft, content)?;
+    fs::rename(&draft, file)
+}
 
 /// Folders on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -183,7 +183,7 @@ pub async fn serve(Extract(app): Extract<App>, access: Access) -> Result<Respons
     let written = app.look(|app| Ok(app.ledger().last_seq()?)).await?;
     let mut page = Page::default();
     app.metrics().write(&mut page, &app.sandboxes().all(), &usage, written);
-    if let Some(latest) = Verification::latest(&app) {
+    if let Some(latest) = Verification::standing(&app) {
         page.verification(&latest);
     }
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page.0).into_response())

@@ -56,8 +56,8 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// The newest one.
-    pub fn latest(app: &App) -> Option<Self> {
+    /// The newest one, or that of another wall if it failed.
+    pub fn standing(app: &App) -> Option<Self> {
         let latest = sloplet_verify::Records::of(&app.config().data).worst()?;
         Some(Self {
             at_ms: latest.at_ms,
@@ -84,6 +84,6 @@ pub async fn get(AppState(app): AppState<App>, access: Access) -> Json<Info> {
         pid: admin.then(std::process::id),
         data: admin.then(|| app.config().data.display().to_string()),
         drivers: app.sandboxes().engine().reports().into_iter().map(Into::into).collect(),
-        verification: Verification::latest(&app),
+        verification: Verification::standing(&app),
     })
 }

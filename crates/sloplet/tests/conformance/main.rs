@@ -143,7 +143,7 @@ fn a_comparison() {
     for name in ["namespaces", "process", "gvisor", "crun", "runc"] {
         let row =
             rows.as_array().unwrap().iter().find(|row| row["driver"] == name).unwrap_or_else(|| panic!("{rows:#}"));
-        for figure in ["start_ms", "exec_ms", "syscall_ns", "write_mb_s", "read_mb_s"] {
+        for figure in ["start_ms", "exec_ms", "memory_bytes", "syscall_ns", "write_mb_s", "read_mb_s"] {
             assert!(row[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {row:#}");
         }
     }

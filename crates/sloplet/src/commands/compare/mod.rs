@@ -11,6 +11,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sloplet_engine::{Command, Engine, Patron};
 use sloplet_policy::{Bind, DriverReport, Enforcement, Feature, Isolation, Spec};
+use sloplet_verify::processes::Process;
 
 use crate::table::{print, size};
 use crate::{setup, terminal};
@@ -45,7 +46,8 @@ struct Row {
 struct Figures {
     start_ms: f64,
     exec_ms: f64,
-    memory_bytes: u64,
+    /// Absent where this user may not look.
+    memory_bytes: Option<u64>,
     #[serde(flatten)]
     inside: Inside,
 }
@@ -106,7 +108,7 @@ fn cells(row: &Row) -> [String; 9] {
     if let Some(Figures { start_ms, exec_ms, memory_bytes, inside }) = &row.figures {
         cells[3] = format!("{start_ms:.1} ms");
         cells[4] = format!("{exec_ms:.1} ms");
-        cells[5] = size(*memory_bytes);
+        cells[5] = memory_bytes.map_or_else(|| "-".into(), size);
         cells[6] = format!("{:.2} µs", inside.syscall_ns / 1000.0);
         cells[7] = format!("{:.0} MB/s", inside.write_mb_s);
         cells[8] = format!("{:.0} MB/s", inside.read_mb_s);
@@ -134,9 +136,7 @@ async fn measure(engine: &Engine, report: &DriverReport, rounds: usize) -> anyho
             anyhow::ensure!(output.exit.code == Some(0), "'true' failed inside");
             execs.push(since.elapsed());
         }
-        if let Ok(usage) = sandbox.machine().usage().await {
-            memory.push(usage.memory);
-        }
+        memory.extend(sandbox.pid().and_then(held));
         if found.is_none() {
             let words = [inside.display().to_string(), MEASURE.to_owned()];
             let output = sandbox.exec(Command::new(words)).await?.output(1 << 20).await?;
@@ -149,9 +149,21 @@ async fn measure(engine: &Engine, report: &DriverReport, rounds: usize) -> anyho
     Ok(Figures {
         start_ms: middle(&mut starts),
         exec_ms: middle(&mut execs),
-        memory_bytes: memory.get(memory.len() / 2).copied().unwrap_or(0),
+        memory_bytes: memory.get(memory.len() / 2).copied(),
         inside: found.context("nothing was measured inside")?,
     })
+}
+
+/// Memory of a process and all that descend from it, each page shared among those who have it: alike for all walls, for what a
+/// machine is made of is a process of the host, too.
+fn held(first: i32) -> Option<u64> {
+    let share = |process: &Process| {
+        let text = std::fs::read_to_string(process.file("smaps_rollup")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    };
+    let all = Process::tree(first);
+    all.iter().map(share).sum::<Option<u64>>().filter(|_| !all.is_empty())
 }
 
 fn middle(times: &mut [Duration]) -> f64 {

@@ -29,7 +29,7 @@ const CHARTS: [Chart; 6] = [
     Chart {
         title: "memory of an idle sandbox, MiB",
         better: "less is better",
-        value: |it| it.memory_bytes as f64 / 1_048_576.0,
+        value: |it| it.memory_bytes.unwrap_or(0) as f64 / 1_048_576.0,
     },
     Chart { title: "system call, µs", better: "less is better", value: |it| it.inside.syscall_ns / 1000.0 },
     Chart { title: "writing a file, MB/s", better: "more is better", value: |it| it.inside.write_mb_s },

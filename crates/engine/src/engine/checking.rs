@@ -1,0 +1,102 @@
+//! Whether a sandbox may and can be what it is asked to be.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use sloplet_policy::protect::{ProtectError, Protected};
+use sloplet_policy::{Capability, DriverReport, Feature, Spec};
+
+use super::{Engine, EngineError};
+use crate::cdi::Cdi;
+use crate::driver::{Driver, Extras};
+impl Engine {
+    /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
+    pub(super) fn check(
+        &self,
+        spec: &mut Spec,
+        extras: &mut Extras,
+    ) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
+        spec.check()?;
+        let driver = self.driver(spec)?;
+        spec.isolation = driver.isolation();
+        extras.egress &= driver.spares_outlets() || spec.reaches_out();
+        driver.prepare(spec);
+        if !spec.lacks("protected-env") {
+            self.radius.check_env(&spec.env)?;
+        }
+        self.radius.check_spec(spec)?;
+        self.check_mounts(spec)?;
+        if spec.image.contains('/') {
+            self.check_source(Path::new(&spec.image))?;
+        }
+        let (mut report, mut required) = (driver.report(), driver.required());
+        if extras.egress {
+            report.capabilities.push(driver.egress());
+            required.push(Feature::Egress);
+        }
+        let unenforced = check_features(spec, &report, &required)?;
+        self.find_devices(spec, driver)?;
+        Ok((driver, unenforced))
+    }
+
+    /// Finds the devices that a description names, and gives their variables to its commands.
+    pub(super) fn find_devices(&self, spec: &mut Spec, driver: &dyn Driver) -> Result<(), EngineError> {
+        if spec.gpu.is_empty() {
+            return Ok(());
+        }
+        driver.shows_devices().map_err(|reason| EngineError::NoDevices { driver: driver.name(), reason })?;
+        spec.devices = Cdi::of_host()?.resolve(&spec.gpu)?;
+        // Before the user's own, which count.
+        spec.env.splice(0..0, spec.devices.env.clone());
+        Ok(())
+    }
+
+    /// Replaces what is to be mounted by its real path, refusing protected places.
+    fn check_mounts(&self, spec: &mut Spec) -> Result<(), EngineError> {
+        if spec.mounts.is_empty() {
+            return Ok(());
+        }
+        let protected = self.protected();
+        let unprotected = spec.lacks("protected-paths");
+        for mount in &mut spec.mounts {
+            if unprotected {
+                continue;
+            }
+            mount.from = protected.check(&mount.from)?;
+            // It would be empty inside, without a word why.
+            let wanted = if mount.from.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
+            access(&mount.from, wanted).map_err(|error| EngineError::Unreadable(mount.from.clone(), error.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to make an image of a folder that may not be shown inside: that would be showing it.
+    pub fn check_source(&self, source: &Path) -> Result<(), ProtectError> {
+        if source.is_dir() {
+            self.protected().check(source)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn protected(&self) -> Protected {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let own = [self.places.data.clone(), self.places.run.clone()];
+        Protected::for_host(home.as_deref(), &own).with(&self.radius.paths)
+    }
+}
+
+/// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.
+fn check_features(spec: &Spec, report: &DriverReport, required: &[Feature]) -> Result<Vec<Capability>, EngineError> {
+    if let Some(reason) = &report.unavailable {
+        let asked = match &spec.driver {
+            Some(name) => format!("driver '{name}'"),
+            None => format!("isolation '{}'", spec.isolation),
+        };
+        return Err(EngineError::Unavailable { asked, reason: reason.clone() });
+    }
+    let missing: Vec<Capability> = report.lacking(required).into_iter().cloned().collect();
+    if missing.is_empty() || spec.best_effort {
+        return Ok(missing);
+    }
+    Err(EngineError::Unenforceable(missing))
+}
