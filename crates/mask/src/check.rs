@@ -15,6 +15,9 @@ const MOST_BY_CHANCE: usize = 1 << 9;
 /// Places of a set: at most half of them are taken.
 const PLACES: usize = 2 * MOST;
 
+/// Digests that are added at once.
+const ROOM: usize = 256;
+
 /// A set of digests. One that is looked at for every value has to fit the processor's cache, so it is as small as it can
 /// be: each digest at the first free place from where its low bits say.
 #[derive(Clone, Default)]
@@ -39,6 +42,15 @@ impl Digests {
         }
         self.places[at] = digest;
         self.count += 1;
+    }
+
+    /// Inserts several. First, what is already there is sorted out: each look waits for memory, and looks that do not depend on
+    /// each other wait together.
+    fn insert_all(&mut self, digests: &mut Vec<u64>) {
+        if !self.places.is_empty() {
+            digests.retain(|digest| self.places[*digest as usize % PLACES] != *digest);
+        }
+        digests.iter().for_each(|digest| self.insert(*digest));
     }
 
     fn contains(&self, digest: u64) -> bool {
@@ -127,6 +139,20 @@ impl Check {
         sides.shrink();
     }
 
+    /// Remembers several values and their fakes, by their digests.
+    pub fn saw_all(&mut self, kind: Kind, real: &[u64], fake: &[u64]) {
+        let sides = self.sides(kind);
+        // So few at a time that they fit, whatever they are.
+        for (real, fake) in real.chunks(ROOM).zip(fake.chunks(ROOM)) {
+            for (digests, side) in [(real, &mut sides.real), (fake, &mut sides.fake)] {
+                let mut new: Vec<u64> = Vec::with_capacity(ROOM);
+                new.extend(digests.iter().filter(|digest| **digest <= sides.threshold));
+                side.insert_all(&mut new);
+            }
+            sides.shrink();
+        }
+    }
+
     fn sides(&mut self, kind: Kind) -> &mut Sides {
         let at = kind as usize;
         if self.kinds.len() <= at {
@@ -181,6 +207,10 @@ mod tests {
         check.absorb(other);
         let result = &check.results()[0];
         assert_eq!((result.values, result.coincidences, result.share), (3, 2, 1.0));
+        let mut together = Check::default();
+        together.saw_all(Kind::Email, &["a", "c", "b", "a"].map(digest), &["b", "a", "d", "b"].map(digest));
+        together.saw_all(Kind::Email, &[digest("a")], &[digest("b")]);
+        assert_eq!(&together.results()[0], result);
     }
 
     #[test]
@@ -193,5 +223,10 @@ mod tests {
         assert!(result.values <= MOST as u64);
         assert!(result.share < 0.6 && result.share > 0.1, "{}", result.share);
         assert!(result.coincidences > result.values * 9 / 10);
+        let mut together = Check::default();
+        let digests =
+            |from: usize| -> Vec<u64> { (from..from + MOST * 3).map(|number| digest(&number.to_string())).collect() };
+        together.saw_all(Kind::Email, &digests(0), &digests(1));
+        assert_eq!(&together.results()[0], result);
     }
 }

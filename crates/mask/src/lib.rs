@@ -21,6 +21,7 @@
 //! `cargo test -p sloplet-mask`. `cargo run --release -p sloplet-mask --example speed` measures.
 
 pub mod check;
+mod column;
 pub mod config;
 pub mod detect;
 mod error;

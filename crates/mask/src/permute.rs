@@ -53,6 +53,25 @@ impl Permutations {
         }
     }
 
+    /// The same for two numbers: side by side if that is of use.
+    pub fn apply_two(&mut self, [one, two]: [(u128, u128); 2]) -> [Option<u128>; 2] {
+        if one.0 == two.0
+            && (2..=LARGEST).contains(&one.0)
+            && one.1.max(two.1) < one.0
+            && let Some(network) = self.ready.iter_mut().find(|network| network.size == one.0)
+            && [one.1, two.1].iter().all(|index| network.images.get(*index as usize).is_none_or(|image| *image == 0))
+        {
+            let images = network.images_of([one.1, two.1]);
+            for (index, image) in [one.1, two.1].into_iter().zip(images) {
+                if let Some(known) = network.images.get_mut(index as usize) {
+                    *known = image as u32 + 1;
+                }
+            }
+            return images.map(Some);
+        }
+        [self.apply(one.0, one.1), self.apply(two.0, two.1)]
+    }
+
     fn make_ready(&mut self, size: u128) -> usize {
         let mut network = Network::new(&self.prf, size);
         let remembered: usize = self.ready.iter().map(|network| network.images.len()).sum();
@@ -101,53 +120,78 @@ impl Network {
     }
 
     fn image(&self, index: u128) -> u128 {
-        let image = self.walk(index, false);
-        let Some(shift) = self.shift else { return image };
-        let shifted = image + shift;
-        self.walk(if shifted >= self.size { shifted - self.size } else { shifted }, true)
+        let [only] = self.images_of([index]);
+        only
     }
 
-    fn walk(&self, index: u128, backwards: bool) -> u128 {
-        let mut at = index;
-        loop {
-            at = if backwards { self.back(at) } else { self.there(at) };
-            if at < self.size {
-                return at;
+    /// Where numbers go, side by side.
+    fn images_of<const N: usize>(&self, indices: [u128; N]) -> [u128; N] {
+        let images = self.walk::<N, false>(indices);
+        let Some(shift) = self.shift else { return images };
+        let shifted = images.map(|image| image + shift);
+        self.walk::<N, true>(shifted.map(|image| if image >= self.size { image - self.size } else { image }))
+    }
+
+    fn walk<const N: usize, const BACK: bool>(&self, indices: [u128; N]) -> [u128; N] {
+        let step = |at: [u128; N]| if BACK { self.back(at) } else { self.there(at) };
+        let mut all = step(indices);
+        // Few are beyond the bound; those that are not stay where they are.
+        while all.iter().any(|at| *at >= self.size) {
+            let next = step(all);
+            for (at, next) in all.iter_mut().zip(next) {
+                *at = if *at >= self.size { next } else { *at };
             }
         }
+        all
     }
 
-    fn there(&self, index: u128) -> u128 {
-        let (mut l, mut r) = self.halves(index);
+    #[inline(always)]
+    fn there<const N: usize>(&self, indices: [u128; N]) -> [u128; N] {
+        let (mut left, mut right) = self.halves(indices);
         for pair in self.rounds.chunks_exact(2) {
-            l += drawn(&pair[0], r, self.left);
-            l -= if l >= self.left { self.left } else { 0 };
-            r += drawn(&pair[1], l, self.right);
-            r -= if r >= self.right { self.right } else { 0 };
+            add(&mut left, drawn(&pair[0], right, self.left), self.left);
+            add(&mut right, drawn(&pair[1], left, self.right), self.right);
         }
-        u128::from(l) * u128::from(self.right) + u128::from(r)
+        self.join(left, right)
     }
 
-    fn back(&self, index: u128) -> u128 {
-        let (mut l, mut r) = self.halves(index);
+    #[inline(always)]
+    fn back<const N: usize>(&self, indices: [u128; N]) -> [u128; N] {
+        let (mut left, mut right) = self.halves(indices);
         for pair in self.rounds.chunks_exact(2).rev() {
-            r += self.right - drawn(&pair[1], l, self.right);
-            r -= if r >= self.right { self.right } else { 0 };
-            l += self.left - drawn(&pair[0], r, self.left);
-            l -= if l >= self.left { self.left } else { 0 };
+            add(&mut right, drawn(&pair[1], left, self.right).map(|number| self.right - number), self.right);
+            add(&mut left, drawn(&pair[0], right, self.left).map(|number| self.left - number), self.left);
         }
-        u128::from(l) * u128::from(self.right) + u128::from(r)
+        self.join(left, right)
     }
 
-    fn halves(&self, index: u128) -> (u64, u64) {
-        let (l, r) = divide(index, self.right);
-        (l as u64, r)
+    #[inline(always)]
+    fn halves<const N: usize>(&self, indices: [u128; N]) -> ([u64; N], [u64; N]) {
+        let both = indices.map(|index| divide(index, self.right));
+        (both.map(|(left, _)| left as u64), both.map(|(_, right)| right))
+    }
+
+    #[inline(always)]
+    fn join<const N: usize>(&self, left: [u64; N], right: [u64; N]) -> [u128; N] {
+        let mut all = left.map(|left| u128::from(left) * u128::from(self.right));
+        all.iter_mut().zip(right).for_each(|(all, right)| *all += u128::from(right));
+        all
     }
 }
 
-/// A number below `bound` that belongs to the other half.
-fn drawn(round: &Round, half: u64, bound: u64) -> u64 {
-    ((u128::from(round.of(half)) * u128::from(bound)) >> 64) as u64
+/// Adds numbers up to `bound` to halves below it, modulo `bound`.
+#[inline(always)]
+fn add<const N: usize>(halves: &mut [u64; N], numbers: [u64; N], bound: u64) {
+    for (half, number) in halves.iter_mut().zip(numbers) {
+        *half += number;
+        *half -= if *half >= bound { bound } else { 0 };
+    }
+}
+
+/// Numbers below `bound` that belong to the other halves.
+#[inline(always)]
+fn drawn<const N: usize>(round: &Round, halves: [u64; N], bound: u64) -> [u64; N] {
+    round.of_each(halves).map(|bits| ((u128::from(bits) * u128::from(bound)) >> 64) as u64)
 }
 
 #[cfg(test)]
@@ -194,6 +238,12 @@ mod tests {
         let mut all = permutations(5);
         let first = images(&mut all);
         assert_eq!(images(&mut all), first);
+        let two = |all: &mut Permutations| -> Vec<_> {
+            (0..200).step_by(2).flat_map(|index| all.apply_two([(10_000, index), (10_000, index + 1)])).collect()
+        };
+        let mut all = permutations(5);
+        assert_eq!(all.apply(10_000, 7), first[7]);
+        assert!(two(&mut all) == first && two(&mut all) == first);
         // Others take all the room that there is, and its place.
         (2..=2 + READY as u128).for_each(|size| assert!(all.apply(size * 50_000, 1).is_some()));
         assert!(all.ready.iter().all(|network| network.size != 10_000) && all.ready.len() == READY);
@@ -208,6 +258,8 @@ mod tests {
             let (x, y) = (all.apply(size, a).unwrap(), all.apply(size, b).unwrap());
             prop_assert!(x < size && y < size);
             prop_assert_eq!(a == b, x == y);
+            prop_assert_eq!(all.apply_two([(size, a), (size, b)]), [Some(x), Some(y)]);
+            prop_assert_eq!(permutations(3).apply_two([(size, a), (2, 2)]), [Some(x), None]);
         }
     }
 }

@@ -37,9 +37,20 @@ impl Prf {
 
     /// What belongs to `value`.
     pub fn draw(&self, value: &[u8]) -> Draw {
+        self.wrap(finish(self.inner, value))
+    }
+
+    /// What belongs to each of two values: side by side, for a processor waits for one digest as long as for two.
+    pub fn draw_two(&self, [first, second]: [&[u8]; 2]) -> [Draw; 2] {
+        let (first, second) = (finish(self.inner, first), finish(self.inner, second));
+        [self.wrap(first), self.wrap(second)]
+    }
+
+    /// The outer half of HMAC.
+    fn wrap(&self, inner: [u32; 8]) -> Draw {
         let mut digest = [0; 32];
         let (words, _) = digest.as_chunks_mut::<4>();
-        words.iter_mut().zip(finish(self.inner, value)).for_each(|(bytes, word)| *bytes = word.to_be_bytes());
+        words.iter_mut().zip(inner).for_each(|(bytes, word)| *bytes = word.to_be_bytes());
         let tag = finish(self.outer, &digest);
         let word = |at: usize| u64::from(tag[at]) << 32 | u64::from(tag[at + 1]);
         Draw { state: [word(0), word(2), word(4), word(6)] }
@@ -100,12 +111,36 @@ impl Round {
 
     /// What it is for the second word.
     pub fn of(&self, second: u64) -> u64 {
-        let mut v = self.0;
-        Self::absorb(&mut v, second);
-        Self::absorb(&mut v, 16 << 56);
-        v[2] ^= 0xff;
-        (0..4).for_each(|_| Self::turn(&mut v));
-        v[0] ^ v[1] ^ v[2] ^ v[3]
+        let [only] = self.of_each([second]);
+        only
+    }
+
+    /// What it is for each of several second words, side by side: each step of one waits for the step before.
+    #[inline(always)]
+    pub fn of_each<const N: usize>(&self, second: [u64; N]) -> [u64; N] {
+        let mut all = [self.0; N];
+        for (v, word) in all.iter_mut().zip(second) {
+            v[3] ^= word;
+        }
+        Self::turns::<2, N>(&mut all);
+        for (v, word) in all.iter_mut().zip(second) {
+            v[0] ^= word;
+            v[3] ^= 16 << 56;
+        }
+        Self::turns::<2, N>(&mut all);
+        for v in &mut all {
+            v[0] ^= 16 << 56;
+            v[2] ^= 0xff;
+        }
+        Self::turns::<4, N>(&mut all);
+        all.map(|v| v[0] ^ v[1] ^ v[2] ^ v[3])
+    }
+
+    #[inline(always)]
+    fn turns<const COUNT: usize, const N: usize>(all: &mut [[u64; 4]; N]) {
+        for _ in 0..COUNT {
+            all.iter_mut().for_each(Self::turn);
+        }
     }
 
     fn absorb(v: &mut [u64; 4], word: u64) {
@@ -115,6 +150,7 @@ impl Round {
         v[0] ^= word;
     }
 
+    #[inline(always)]
     fn turn(v: &mut [u64; 4]) {
         v[0] = v[0].wrapping_add(v[1]);
         v[2] = v[2].wrapping_add(v[3]);
@@ -130,6 +166,7 @@ impl Round {
 }
 
 /// A stream of numbers: xoshiro256**, begun with the 256 bits of an HMAC.
+#[derive(Clone)]
 pub struct Draw {
     state: [u64; 4],
 }
@@ -198,6 +235,8 @@ mod tests {
             let tag = hmac::sign(&theirs, &value[..length]);
             let own: Vec<u8> = prf.draw(&value[..length]).state.iter().flat_map(|word| word.to_be_bytes()).collect();
             assert_eq!(own, tag.as_ref(), "{length} bytes");
+            let two = prf.draw_two([&value[..length], b"other"]);
+            assert_eq!(two.map(|one| one.state), [prf.draw(&value[..length]).state, prf.draw(b"other").state]);
         }
     }
 
@@ -208,7 +247,9 @@ mod tests {
         for (key, message) in [((0, 0), [0, 0]), ((1, 2), [3, u64::MAX]), ((u64::MAX, 7), [1 << 63, 9])] {
             let mut theirs = SipHasher::new_with_keys(key.0, key.1);
             theirs.write(&[message[0].to_le_bytes(), message[1].to_le_bytes()].concat());
-            assert_eq!(Round::new(key, message[0]).of(message[1]), theirs.finish());
+            let round = Round::new(key, message[0]);
+            assert_eq!(round.of(message[1]), theirs.finish());
+            assert_eq!(round.of_each([message[1], 5]), [round.of(message[1]), round.of(5)]);
         }
     }
 

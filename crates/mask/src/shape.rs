@@ -59,53 +59,69 @@ pub fn permute(all: &mut Permutations, prf: &Prf, text: &str, out: &mut String) 
     if !text.is_ascii() {
         return None;
     }
-    let number = is_number(bytes);
-    if bytes.len() > LONGEST {
-        return substitute(prf, bytes, number, out);
+    let shape = Shape::of(bytes);
+    if shape.size == 0 {
+        return substitute(prf, bytes, is_number(bytes), out);
     }
-    let mut classes = [Class::Literal; LONGEST];
-    let classes = classes.get_mut(..bytes.len())?;
-    classes.iter_mut().enumerate().for_each(|(at, one)| *one = class(bytes, at, number));
-    let (size, index) = match small_place(bytes, classes) {
-        Some((size, index)) => (u128::from(size), u128::from(index)),
-        None => match place(bytes, classes) {
-            Some(found) => found,
-            None => return substitute(prf, bytes, number, out),
-        },
-    };
-    let image = all.apply(size, index)?;
-    // From the last place to the first.
-    let mut places = [0; LONGEST];
-    let places = places.get_mut(..bytes.len())?;
-    places.copy_from_slice(bytes);
-    let mut image = match u64::try_from(image) {
-        Ok(image) => image,
-        Err(_) => {
-            let mut image = image;
-            for (at, class) in classes.iter_mut().enumerate().rev() {
-                if image <= u128::from(u64::MAX) {
-                    break;
-                }
-                let (first, count) = class.first_and_count();
-                places[at] = if count > 1 { first + (image % u128::from(count)) as u8 } else { places[at] };
-                image /= u128::from(count);
-                *class = Class::Literal;
-            }
-            image as u64
-        }
-    };
-    for (place, class) in places.iter_mut().zip(classes.iter()).rev() {
-        // Each with a divisor that the compiler knows.
-        let rest = match class {
-            Class::Digit => split::<10>(&mut image),
-            Class::Leading => split::<9>(&mut image),
-            Class::Lower | Class::Upper => split::<26>(&mut image),
-            Class::Literal => continue,
+    shape.write(all.apply(shape.size, shape.index)?, out)
+}
+
+/// A text as one of all that have its shape.
+#[derive(Clone, Copy)]
+pub struct Shape<'a> {
+    text: &'a [u8],
+    number: bool,
+    /// How many there are; 0 if it is too long or has too many of its like.
+    pub size: u128,
+    /// Which one it is.
+    pub index: u128,
+}
+
+impl<'a> Shape<'a> {
+    /// Of a text in ASCII.
+    pub fn of(text: &'a [u8]) -> Self {
+        let number = is_number(text);
+        let (size, index) = match small_place(text, number) {
+            _ if text.len() > LONGEST => (0, 0),
+            Some((size, index)) => (u128::from(size), u128::from(index)),
+            None => place(text, number).unwrap_or((0, 0)),
         };
-        *place = class.first_and_count().0 + rest;
+        Self { text, number, size, index }
     }
-    out.push_str(std::str::from_utf8(places).ok()?);
-    Some(())
+
+    /// Whether it is what it should be.
+    pub fn is_ascii(&self) -> bool {
+        self.text.is_ascii()
+    }
+
+    /// Appends the text of this shape that has a number.
+    pub fn write(&self, image: u128, out: &mut String) -> Option<()> {
+        let mut places = [0; LONGEST];
+        let places = places.get_mut(..self.text.len())?;
+        places.copy_from_slice(self.text);
+        // From the last place to the first, as long as a number is too large with slow divisions.
+        let (mut large, mut end) = (image, places.len());
+        while large > u128::from(u64::MAX) {
+            end = end.checked_sub(1)?;
+            let (first, count) = class(self.text, end, self.number).first_and_count();
+            places[end] = if count > 1 { first + (large % u128::from(count)) as u8 } else { places[end] };
+            large /= u128::from(count);
+        }
+        let mut image = large as u64;
+        for (at, place) in places.iter_mut().enumerate().take(end).rev() {
+            let class = class(self.text, at, self.number);
+            // Each with a divisor that the compiler knows.
+            let rest = match class {
+                Class::Digit => split::<10>(&mut image),
+                Class::Leading => split::<9>(&mut image),
+                Class::Lower | Class::Upper => split::<26>(&mut image),
+                Class::Literal => continue,
+            };
+            *place = class.first_and_count().0 + rest;
+        }
+        out.push_str(std::str::from_utf8(places).ok()?);
+        Some(())
+    }
 }
 
 fn split<const COUNT: u64>(image: &mut u64) -> u8 {
@@ -115,10 +131,10 @@ fn split<const COUNT: u64>(image: &mut u64) -> u8 {
 }
 
 /// How many texts there are of a shape, and which one this is; `None` if there are more than 2^64.
-fn small_place(bytes: &[u8], classes: &[Class]) -> Option<(u64, u64)> {
+fn small_place(bytes: &[u8], number: bool) -> Option<(u64, u64)> {
     let (mut size, mut index) = (1u64, 0u64);
-    for (byte, class) in bytes.iter().zip(classes) {
-        let (first, count) = class.first_and_count();
+    for (at, byte) in bytes.iter().enumerate() {
+        let (first, count) = class(bytes, at, number).first_and_count();
         if count > 1 {
             size = size.checked_mul(u64::from(count))?;
             index = index * u64::from(count) + u64::from(byte - first);
@@ -128,10 +144,10 @@ fn small_place(bytes: &[u8], classes: &[Class]) -> Option<(u64, u64)> {
 }
 
 /// The same; `None` if there are more than [`LARGEST`].
-fn place(bytes: &[u8], classes: &[Class]) -> Option<(u128, u128)> {
+fn place(bytes: &[u8], number: bool) -> Option<(u128, u128)> {
     let (mut size, mut index) = (1u128, 0u128);
-    for (byte, class) in bytes.iter().zip(classes) {
-        let (first, count) = class.first_and_count();
+    for (at, byte) in bytes.iter().enumerate() {
+        let (first, count) = class(bytes, at, number).first_and_count();
         if count > 1 {
             size = size.checked_mul(u128::from(count)).filter(|size| *size <= LARGEST)?;
             index = index * u128::from(count) + u128::from(byte - first);

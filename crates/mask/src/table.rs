@@ -1,25 +1,18 @@
 //! The rows of one table.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::check::{Check, digest};
+use crate::check::Check;
+use crate::column::{Column, Fakes};
 use crate::config::Table;
-use crate::detect;
-use crate::fakes::{Fit, Maker};
 use crate::report::{ColumnReport, TableReport};
 use crate::rule::{Kind, Rule};
-use crate::text::{Known, Scrubber};
+use crate::text::Known;
 use crate::{Key, MaskError};
 
-/// Pairs of fakes that are remembered per column: names and cities come again and again.
-const PAIRS: usize = 1 << 11;
-/// Bytes of a value and its fake that are remembered: a pair of slots is a line of the processor's cache.
-const SLOT: usize = 25;
-/// After so many rows it is seen how many lookups were good for something.
+/// After so many rows it is seen how many lookups of remembered fakes were good for something.
 const TRIAL: u64 = 1 << 13;
-/// Values of kept columns that are looked at for personal data.
-const SAMPLED: u64 = 500;
 
 /// What became of a value. The text of a fake is in [`Masker::fake`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,115 +25,6 @@ pub enum Outcome {
     Dropped,
     /// It was replaced.
     Masked,
-}
-
-/// A value and its fake, in one place: reading them from three would take as long as making the fake anew.
-#[derive(Clone, Copy)]
-#[repr(align(32))]
-struct Slot {
-    hash: u32,
-    real: u8,
-    fake: u8,
-    misfit: bool,
-    bytes: [u8; SLOT],
-}
-
-impl Slot {
-    const EMPTY: Self = Self { hash: 0, real: 0, fake: 0, misfit: false, bytes: [0; SLOT] };
-
-    /// The fake of a value, if it is here.
-    fn find(&self, hash: u32, real: &str) -> Option<&str> {
-        if self.hash != hash {
-            return None;
-        }
-        let (own, rest) = self.bytes.split_at_checked(usize::from(self.real))?;
-        let fake = rest.get(..usize::from(self.fake)).filter(|fake| !fake.is_empty())?;
-        if own == real.as_bytes() { std::str::from_utf8(fake).ok() } else { None }
-    }
-
-    /// Of a value and its fake, if they fit.
-    fn new(hash: u32, real: &str, fake: &str, misfit: bool) -> Option<Self> {
-        let mut bytes = [0; SLOT];
-        let (own, rest) = bytes.split_at_mut_checked(real.len())?;
-        own.copy_from_slice(real.as_bytes());
-        rest.get_mut(..fake.len())?.copy_from_slice(fake.as_bytes());
-        Some(Self { hash, real: real.len() as u8, fake: fake.len() as u8, misfit, bytes })
-    }
-}
-
-/// One column: its rule, what it needs, and what was counted.
-#[derive(Clone)]
-struct Column {
-    name: String,
-    rule: Rule,
-    maker: Maker,
-    scrubber: Option<Scrubber>,
-    /// The place of the column that its rule names as key.
-    key: Option<usize>,
-    slots: Vec<[Slot; 2]>,
-    /// Whether it is worth while to remember fakes; the slots are made when the first one is.
-    remembers: bool,
-    /// Lookups that found something, since the last time it was seen to.
-    hits: u64,
-    values: u64,
-    nulls: u64,
-    misfits: u64,
-    found: BTreeMap<&'static str, u64>,
-}
-
-impl Column {
-    fn new(name: &str, rule: &Rule, key: &Key) -> Self {
-        // Made as quickly as found.
-        let cheap = matches!(rule.kind, Kind::Date | Kind::Number | Kind::Postcode | Kind::Id | Kind::Phone);
-        let remembers = rule.kind.fakes() && rule.kind != Kind::Text && rule.key.is_none() && !cheap;
-        Self {
-            name: name.to_owned(),
-            rule: rule.clone(),
-            maker: Maker::new(rule, key),
-            scrubber: (rule.kind == Kind::Text).then(|| Scrubber::new(rule, key)),
-            key: None,
-            slots: Vec::new(),
-            remembers,
-            hits: 0,
-            values: 0,
-            nulls: 0,
-            misfits: 0,
-            found: BTreeMap::new(),
-        }
-    }
-
-    /// Appends the fake of a value.
-    fn fake(&mut self, real: &str, key: Option<&str>, check: &mut Check, out: &mut String) {
-        let (hash, start) = (digest(real), out.len());
-        // One half says where, the other one is kept.
-        let (at, tag) = ((hash >> 32) as usize % PAIRS, hash as u32);
-        let pair = self.slots.get(at).map_or(&[][..], |pair| &pair[..]);
-        if let Some((slot, fake)) = pair.iter().find_map(|slot| Some((slot, slot.find(tag, real)?))) {
-            self.misfits += u64::from(slot.misfit);
-            self.hits += 1;
-            out.push_str(fake);
-            return;
-        }
-        let misfit = self.maker.make(real, key, out) == Fit::Misfit;
-        self.misfits += u64::from(misfit);
-        check.saw(self.rule.kind, hash, &out[start..]);
-        if self.remembers && self.slots.is_empty() {
-            self.slots = vec![[Slot::EMPTY; 2]; PAIRS];
-        }
-        if let Some(pair) = self.slots.get_mut(at)
-            && let Some(new) = Slot::new(tag, real, &out[start..], misfit)
-        {
-            *pair = [new, pair[0]]; // the older one goes
-        }
-    }
-
-    /// Gives up remembering where values hardly ever come again.
-    fn judge(&mut self, rows: u64) {
-        if self.hits < rows / 8 && !self.slots.is_empty() {
-            (self.slots, self.remembers) = (Vec::new(), false);
-        }
-        self.hits = 0;
-    }
 }
 
 /// Masks the rows of one table. Workers have a clone each and are put together with [`Masker::absorb`].
@@ -160,6 +44,8 @@ pub struct Masker {
     places_of_fakes: Vec<Range<usize>>,
     /// A scrubbed text, before it is one of them.
     scrubbed: String,
+    /// What became of the rows of a batch, for each column.
+    batch: Vec<Fakes>,
 }
 
 impl Masker {
@@ -178,6 +64,7 @@ impl Masker {
             fakes: String::new(),
             places_of_fakes: Vec::new(),
             scrubbed: String::new(),
+            batch: Vec::new(),
         };
         for (name, rule) in &table.columns {
             masker.add(name, rule);
@@ -258,43 +145,57 @@ impl Masker {
         for (place, value) in cells {
             let start = self.fakes.len();
             let column = &mut self.columns[*place];
-            let empty = value.is_none_or(str::is_empty);
-            column.nulls += u64::from(empty);
-            column.values += u64::from(!empty);
-            let outcome = match (column.rule.kind, value) {
-                (Kind::Drop, _) => Outcome::Dropped,
-                (Kind::Null, _) => Outcome::Null,
-                (Kind::Keep, None) => Outcome::Null,
-                (Kind::Keep, Some(value)) => {
-                    if column.values <= SAMPLED {
-                        for finding in detect::scan(value) {
-                            *column.found.entry(finding.what.name()).or_default() += 1;
-                        }
-                    }
-                    Outcome::Kept
-                }
-                (_, None) if column.rule.keep_null => Outcome::Null,
-                (_, Some("")) if column.rule.keep_null => Outcome::Kept,
-                (Kind::Constant, _) => {
-                    self.fakes.push_str(column.rule.value.as_deref().unwrap_or_default());
-                    Outcome::Masked
-                }
-                (Kind::Text, _) => {
+            let outcome = column.spare(*value).unwrap_or_else(|| {
+                if column.rule.kind == Kind::Text {
                     texts = true;
-                    Outcome::Masked
-                }
-                (_, value) => {
+                } else {
                     let key = column.key.and_then(|key| cells.iter().find(|(place, _)| *place == key)?.1);
                     column.fake(value.unwrap_or_default(), key, &mut self.check, &mut self.fakes);
-                    Outcome::Masked
                 }
-            };
+                Outcome::Masked
+            });
             self.outcomes.push(outcome);
             self.places_of_fakes.push(start..self.fakes.len());
         }
         if texts {
             self.scrub(cells);
         }
+    }
+
+    /// Masks rows that have a cell for each column, one column after the other: what a column needs stays at hand.
+    pub fn mask_rows(&mut self, cells: &[&str]) {
+        let count = self.columns.len();
+        self.batch.resize_with(count, Fakes::default);
+        if self.columns.iter().any(|column| column.rule.kind == Kind::Text) {
+            return self.mask_rows_with_texts(cells);
+        }
+        let before = self.rows;
+        self.rows += (cells.len() / count.max(1)) as u64;
+        if before / TRIAL != self.rows / TRIAL {
+            self.columns.iter_mut().for_each(|column| column.judge(TRIAL));
+        }
+        for (place, (column, fakes)) in self.columns.iter_mut().zip(&mut self.batch).enumerate() {
+            column.fakes(cells, count, place, &mut self.check, fakes);
+        }
+    }
+
+    /// A text needs the rest of its row.
+    fn mask_rows_with_texts(&mut self, cells: &[&str]) {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.iter_mut().for_each(Fakes::clear);
+        let mut row = Vec::with_capacity(batch.len());
+        for cells in cells.chunks_exact(batch.len().max(1)) {
+            row.clear();
+            row.extend(cells.iter().enumerate().map(|(place, cell)| (place, Some(*cell))));
+            self.mask(&row);
+            batch.iter_mut().enumerate().for_each(|(at, fakes)| fakes.push(self.outcome(at), self.fake(at)));
+        }
+        self.batch = batch;
+    }
+
+    /// What became of the last batch, column by column.
+    pub(crate) fn batch(&self) -> &[Fakes] {
+        &self.batch
     }
 
     /// Free text comes last: what the rest of the row was replaced by is replaced in it too.

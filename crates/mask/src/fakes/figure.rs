@@ -6,39 +6,19 @@ use super::Maker;
 use crate::shape;
 
 /// Country codes of two digits; besides 1 and 7 all others have three.
-const TWO_DIGITS: &[&str] = &[
-    "20", "27", "30", "31", "32", "33", "34", "36", "39", "40", "41", "43", "44", "45", "46", "47", "48", "49", "51",
-    "52", "53", "54", "55", "56", "57", "58", "60", "61", "62", "63", "64", "65", "66", "81", "82", "84", "86", "90",
-    "91", "92", "93", "94", "95", "98",
+const TWO_DIGITS: &[[u8; 2]] = &[
+    *b"20", *b"27", *b"30", *b"31", *b"32", *b"33", *b"34", *b"36", *b"39", *b"40", *b"41", *b"43", *b"44", *b"45",
+    *b"46", *b"47", *b"48", *b"49", *b"51", *b"52", *b"53", *b"54", *b"55", *b"56", *b"57", *b"58", *b"60", *b"61",
+    *b"62", *b"63", *b"64", *b"65", *b"66", *b"81", *b"82", *b"84", *b"86", *b"90", *b"91", *b"92", *b"93", *b"94",
+    *b"95", *b"98",
 ];
 
 impl Maker {
     /// Country code and format stay; however it is written, the same number gets the same digits.
     pub(super) fn phone(&mut self, value: &str, out: &mut String) -> Option<()> {
-        let (mut buffer, mut count) = ([0; 17], 0);
-        for byte in value.bytes() {
-            match byte {
-                b'0'..=b'9' => {
-                    *buffer.get_mut(count)? = byte;
-                    count += 1;
-                }
-                b'+' | b'(' | b')' | b'-' | b'.' | b'/' | b' ' => {}
-                _ => return None,
-            }
-        }
-        let digits = std::str::from_utf8(&buffer[..count]).ok().filter(|digits| digits.len() >= 6)?;
-        let kept = if value.trim_start().starts_with('+') {
-            country(digits)
-        } else if let Some(rest) = digits.strip_prefix("00") {
-            2 + country(rest)
-        } else {
-            0
-        };
-        let mut fake = String::with_capacity(24);
-        fake.push_str(digits.get(..kept)?);
-        shape::permute(&mut self.all, &self.prf, digits.get(kept..).filter(|rest| rest.len() >= 4)?, &mut fake)?;
-        shape::refill(value, &fake, out);
-        Some(())
+        let number = PhoneNumber::read(value);
+        let variable = std::str::from_utf8(number.variable()).ok().filter(|digits| !digits.is_empty())?;
+        number.write(value, |fake| shape::permute(&mut self.all, &self.prf, variable, fake), out)
     }
 
     /// Near the value, with as many decimals, or other digits.
@@ -66,6 +46,59 @@ impl Maker {
             let unit = 0.1f64.powi(decimals as i32);
             out.push_str(&format!("{:.decimals$}", if draw.bits() & 1 == 0 { number + unit } else { number - unit }));
         }
+        Some(())
+    }
+}
+
+/// The digits of a telephone number, and how many of them say where it is. None if it is no such number.
+pub(super) struct PhoneNumber {
+    digits: [u8; 17],
+    count: usize,
+    kept: usize,
+}
+
+impl PhoneNumber {
+    const NONE: Self = Self { digits: [0; 17], count: 0, kept: 0 };
+
+    /// Of a value that has nothing but digits and what is written between them.
+    pub fn read(value: &str) -> Self {
+        let (mut digits, mut count) = ([0; 17], 0);
+        for byte in value.bytes() {
+            match (byte, digits.get_mut(count)) {
+                (b'0'..=b'9', Some(digit)) => {
+                    *digit = byte;
+                    count += 1;
+                }
+                (b'+' | b'(' | b')' | b'-' | b'.' | b'/' | b' ', _) => {}
+                _ => return Self::NONE,
+            }
+        }
+        let kept = match &digits[..count] {
+            all if value.trim_start().starts_with('+') => country(all),
+            [b'0', b'0', rest @ ..] => 2 + country(rest),
+            _ => 0,
+        };
+        if count < 6 || count - kept < 4 {
+            return Self::NONE; // not enough of them would change
+        }
+        Self { digits, count, kept }
+    }
+
+    /// The digits that change.
+    pub fn variable(&self) -> &[u8] {
+        &self.digits[self.kept..self.count]
+    }
+
+    /// Appends `value` with those replaced that `write` writes.
+    pub fn write(&self, value: &str, write: impl FnOnce(&mut String) -> Option<()>, out: &mut String) -> Option<()> {
+        // Written at the end first, from where they go to their places.
+        let start = out.len();
+        write(out)?;
+        let mut digits = self.digits;
+        let new = out.as_bytes().get(start..)?;
+        digits.get_mut(self.kept..self.count).filter(|old| old.len() == new.len())?.copy_from_slice(new);
+        out.truncate(start);
+        shape::refill(value, std::str::from_utf8(digits.get(..self.count)?).ok()?, out);
         Some(())
     }
 }
@@ -105,10 +138,10 @@ fn round_plainly(value: &str, number: f64, changed: f64, out: &mut String) -> Op
 }
 
 /// How many digits the country code has.
-fn country(digits: &str) -> usize {
-    match digits.as_bytes() {
+fn country(digits: &[u8]) -> usize {
+    match digits {
         [b'1' | b'7', ..] => 1,
-        _ if digits.get(..2).is_some_and(|two| TWO_DIGITS.contains(&two)) => 2,
+        [first, second, ..] if TWO_DIGITS.contains(&[*first, *second]) => 2,
         _ => 3.min(digits.len()),
     }
 }

@@ -11,13 +11,16 @@ pub use money::{iban_is_valid, luhn_is_valid};
 
 use std::collections::HashMap;
 
+use figure::PhoneNumber;
+use money::CardNumber;
+
 use crate::Key;
 use crate::hash::QuickState;
 use crate::permute::Permutations;
 use crate::prf::{Draw, Prf};
 use crate::rule::{Kind, Rule};
-use crate::shape;
-use crate::words::Words;
+use crate::shape::{self, Shape};
+use crate::words::{Words, lowered};
 
 /// Letters of a suffix that no two values share.
 const UNIQUE: usize = 13;
@@ -48,6 +51,16 @@ pub struct Maker {
     shift: i64,
     /// Above 0 if the fakes before were no good.
     attempt: u8,
+    foreseen: Foreseen,
+    /// Room for a name before it has its case.
+    scratch: String,
+}
+
+/// What the value that is now replaced draws first: for itself, or for the name that it is.
+#[derive(Clone, Default)]
+struct Foreseen {
+    value: Option<Draw>,
+    name: Option<Draw>,
 }
 
 impl Maker {
@@ -69,6 +82,8 @@ impl Maker {
             rule: rule.clone(),
             prf,
             attempt: 0,
+            foreseen: Foreseen::default(),
+            scratch: String::new(),
         }
     }
 
@@ -94,6 +109,93 @@ impl Maker {
         out.truncate(start);
         self.generic(value, out);
         Fit::Misfit
+    }
+
+    /// Appends the fakes of two values that have no key, one behind the other, and says where each ends: what takes longest is
+    /// done for both at once.
+    pub fn make_two(&mut self, values: [&str; 2], out: &mut String) -> [(usize, Fit); 2] {
+        match self.rule.kind {
+            Kind::Id | Kind::Postcode => {
+                let shapes = values.map(|value| Shape::of(value.as_bytes()));
+                let images = self.images(&shapes);
+                self.finish_two(values, |at, out| shapes[at].write(images[at]?, out), out)
+            }
+            Kind::Phone => {
+                let numbers = values.map(PhoneNumber::read);
+                let shapes = [0, 1].map(|at| Shape::of(numbers[at].variable()));
+                let images = self.images(&shapes);
+                let write = |at: usize, out: &mut String| {
+                    let image = images[at]?;
+                    numbers[at].write(values[at], |fake| shapes[at].write(image, fake), out)
+                };
+                self.finish_two(values, write, out)
+            }
+            Kind::Card => {
+                let (cards, kept) = (values.map(CardNumber::read), self.kept_digits());
+                let images = match &cards {
+                    [Some(first), Some(second)] => self.all.apply_two([first.place(kept), second.place(kept)]),
+                    _ => [None, None],
+                };
+                let write = |at: usize, out: &mut String| cards[at].as_ref()?.write(values[at], kept, images[at]?, out);
+                self.finish_two(values, write, out)
+            }
+            _ => {
+                let [first, second] = self.foresee(values);
+                [(values[0], first), (values[1], second)].map(|(value, foreseen)| {
+                    self.foreseen = foreseen;
+                    let fit = self.make(value, None, out);
+                    self.foreseen = Foreseen::default();
+                    (out.len(), fit)
+                })
+            }
+        }
+    }
+
+    /// Appends two fakes as `write` does it, or else as they are made one by one.
+    fn finish_two(
+        &mut self,
+        values: [&str; 2],
+        write: impl Fn(usize, &mut String) -> Option<()>,
+        out: &mut String,
+    ) -> [(usize, Fit); 2] {
+        [0, 1].map(|at| {
+            let (start, value) = (out.len(), values[at]);
+            if write(at, out).is_some() && &out[start..] != value {
+                return (out.len(), Fit::Fits);
+            }
+            out.truncate(start);
+            let fit = self.make(value, None, out);
+            (out.len(), fit)
+        })
+    }
+
+    /// Which texts of their shapes two texts become.
+    fn images(&mut self, [first, second]: &[Shape<'_>; 2]) -> [Option<u128>; 2] {
+        if !first.is_ascii() || !second.is_ascii() {
+            return [None, None];
+        }
+        self.all.apply_two([(first.size, first.index), (second.size, second.index)])
+    }
+
+    /// What two values will draw first, where that depends on nothing else.
+    fn foresee(&self, values: [&str; 2]) -> [Foreseen; 2] {
+        let kind = self.rule.kind;
+        let by_value = match kind {
+            Kind::Email | Kind::Street | Kind::City | Kind::Company | Kind::Username | Kind::Hash => true,
+            Kind::Number => self.rule.jitter.is_some(),
+            _ => false,
+        };
+        if by_value {
+            let draws = self.prf.draw_two(values.map(str::as_bytes));
+            return draws.map(|draw| Foreseen { value: Some(draw), name: None });
+        }
+        if matches!(kind, Kind::FirstName | Kind::LastName) && !values.iter().any(|value| person::has_space(value)) {
+            let prf = if kind == Kind::FirstName { &self.first } else { &self.last };
+            let [one, two] = values;
+            let draws = lowered(one, |one| lowered(two, |two| prf.draw_two([one, two].map(str::as_bytes))));
+            return draws.map(|draw| Foreseen { value: None, name: Some(draw) });
+        }
+        Default::default()
     }
 
     fn try_making(&mut self, value: &str, key: Option<&str>, out: &mut String) -> Option<()> {
@@ -134,8 +236,11 @@ impl Maker {
         self.draw(value).token(UNIQUE, out);
     }
 
-    fn draw(&self, value: &str) -> Draw {
-        self.prf.draw_again(value.as_bytes(), self.attempt)
+    fn draw(&mut self, value: &str) -> Draw {
+        match self.foreseen.value.take() {
+            Some(draw) if self.attempt == 0 => draw,
+            _ => self.prf.draw_again(value.as_bytes(), self.attempt),
+        }
     }
 
     /// A suffix if the rule wants one.
@@ -146,21 +251,35 @@ impl Maker {
         }
     }
 
-    /// The fake of a host: one label below `.example`, which belongs to nobody.
+    /// The fake of a host: one label below `.example`, which belongs to nobody. Those that come first are remembered: where
+    /// few hosts have most of the mailboxes, they are among them.
     fn host(&mut self, host: &str, out: &mut String) {
         if let Some(known) = self.hosts.get(host) {
             out.push_str(known);
             return;
         }
-        let mut fake = String::new();
-        let mut draw = self.host.draw(host.to_lowercase().as_bytes());
-        Words::default_language().last.invent(&mut draw, &mut fake);
-        let mut fake = fake.to_lowercase().replace('\'', "");
-        fake.push_str(".example");
-        out.push_str(&fake);
-        if self.hosts.len() >= HOSTS {
-            self.hosts.clear();
+        let start = out.len();
+        let mut draw = lowered(host, |host| self.host.draw(host.as_bytes()));
+        Words::default_language().last.invent(&mut draw, out);
+        plain_from(start, out);
+        out.push_str(".example");
+        if self.hosts.len() < HOSTS {
+            self.hosts.insert(host.to_owned(), out[start..].to_owned());
         }
-        self.hosts.insert(host.to_owned(), fake);
+    }
+}
+
+/// Small letters, without what no mail server takes.
+fn plain_from(start: usize, out: &mut String) {
+    if !out[start..].is_ascii() {
+        let small = out[start..].to_lowercase();
+        out.truncate(start);
+        out.push_str(&small);
+    }
+    out[start..].make_ascii_lowercase();
+    if memchr::memchr(b'\'', &out.as_bytes()[start..]).is_some() {
+        let plain = out[start..].replace('\'', "");
+        out.truncate(start);
+        out.push_str(&plain);
     }
 }

@@ -3,22 +3,68 @@
 use super::Maker;
 use crate::shape;
 
+/// A card's number: 12 to 19 digits, the last of which checks the others, with spaces and dashes between them.
+pub(super) struct CardNumber {
+    digits: [u8; 19],
+    count: usize,
+}
+
+impl CardNumber {
+    /// Of a value that is one.
+    pub fn read(value: &str) -> Option<Self> {
+        let (mut digits, mut count) = ([0; 19], 0);
+        for byte in value.bytes() {
+            match byte {
+                b'0'..=b'9' => {
+                    *digits.get_mut(count)? = byte - b'0';
+                    count += 1;
+                }
+                b' ' | b'-' => {}
+                _ => return None,
+            }
+        }
+        let own = &digits[..count];
+        let is_one = count >= 12 && check_sum(own).is_multiple_of(10) && own.iter().any(|digit| *digit != 0);
+        is_one.then_some(Self { digits, count })
+    }
+
+    /// How many numbers have the same first digits, and which of them this one is.
+    pub fn place(&self, kept: usize) -> (u128, u128) {
+        let middle = &self.digits[kept..self.count - 1];
+        let (size, index) =
+            middle.iter().fold((1u64, 0u64), |(size, index), digit| (size * 10, index * 10 + u64::from(*digit)));
+        (size.into(), index.into())
+    }
+
+    /// Appends `value` with the digits of another place, and the check digit that is right then.
+    pub fn write(&self, value: &str, kept: usize, place: u128, out: &mut String) -> Option<()> {
+        let (mut digits, mut left) = (self.digits, u64::try_from(place).ok()?);
+        for digit in digits[kept..self.count - 1].iter_mut().rev() {
+            *digit = (left % 10) as u8;
+            left /= 10;
+        }
+        digits[self.count - 1] = 0;
+        digits[self.count - 1] = ((10 - check_sum(&digits[..self.count]) % 10) % 10) as u8;
+        let mut new = digits.iter();
+        for byte in value.bytes() {
+            let byte = if byte.is_ascii_digit() { b'0' + new.next()? } else { byte };
+            out.push(char::from(byte));
+        }
+        Some(())
+    }
+}
+
 impl Maker {
     /// The network's digit (or the first six) stays, the check digit is right.
     pub(super) fn card(&mut self, value: &str, out: &mut String) -> Option<()> {
-        let digits = digits_of(value, " -")?;
-        if !luhn_is_valid(&digits) {
-            return None;
-        }
-        let kept = if self.rule.keep_bin { 6 } else { 1 };
-        let middle = digits.get(kept..digits.len() - 1)?;
-        let size = 10u128.checked_pow(u32::try_from(middle.len()).ok()?)?;
-        let image = self.all.apply(size, middle.parse().ok()?)?;
-        let mut fake = format!("{}{image:0width$}", &digits[..kept], width = middle.len());
-        let check = (10 - luhn_sum(&fake, true) % 10) % 10;
-        fake.push_str(&check.to_string());
-        shape::refill(value, &fake, out);
-        Some(())
+        let (card, kept) = (CardNumber::read(value)?, self.kept_digits());
+        let (size, index) = card.place(kept);
+        card.write(value, kept, self.all.apply(size, index)?, out)
+    }
+
+    /// Of a card.
+    pub(super) fn kept_digits(&self) -> usize {
+        if self.rule.keep_bin { 6 } else { 1 }
     }
 
     /// The country stays, the check digits are right.
@@ -35,29 +81,17 @@ impl Maker {
     }
 }
 
-/// The digits of a value that has only digits and `between`.
-fn digits_of(value: &str, between: &str) -> Option<String> {
-    value
-        .chars()
-        .all(|c| c.is_ascii_digit() || between.contains(c))
-        .then(|| value.chars().filter(char::is_ascii_digit).collect())
+/// The sum of a number's digits by which its check digit makes it a multiple of ten (ISO/IEC 7812-1).
+fn check_sum(digits: &[u8]) -> u32 {
+    const DOUBLED: [u8; 10] = [0, 2, 4, 6, 8, 1, 3, 5, 7, 9];
+    let double = |digit: u8| DOUBLED.get(usize::from(digit)).copied().unwrap_or(0);
+    let from_the_end = digits.iter().rev().enumerate();
+    from_the_end.map(|(at, digit)| u32::from(if at % 2 == 1 { double(*digit) } else { *digit })).sum()
 }
 
-fn luhn_sum(digits: &str, check_follows: bool) -> u32 {
-    let digits = digits.bytes().rev().map(|byte| u32::from(byte.wrapping_sub(b'0')));
-    digits
-        .enumerate()
-        .map(|(at, digit)| if (at % 2 == 0) == check_follows { digit * 2 / 10 + digit * 2 % 10 } else { digit })
-        .sum()
-}
-
-/// Whether this is a card's number: 12 to 19 digits (spaces and dashes aside), the last of which checks the others.
+/// Whether this is a card's number.
 pub fn luhn_is_valid(value: &str) -> bool {
-    digits_of(value, " -").is_some_and(|digits| {
-        (12..=19).contains(&digits.len())
-            && luhn_sum(&digits, false).is_multiple_of(10)
-            && digits.bytes().any(|b| b != b'0')
-    })
+    CardNumber::read(value).is_some()
 }
 
 /// Whether this is an IBAN with the right check digits.

@@ -1,6 +1,6 @@
 //! Names of people, users and mailboxes.
 
-use super::Maker;
+use super::{Maker, plain_from};
 use crate::words::{Words, lowered};
 
 /// What is no part of a name and tells nothing.
@@ -60,12 +60,16 @@ impl Maker {
         lowered(word, |lower| self.lower_word(word, lower, first, out))
     }
 
-    fn lower_word(&self, word: &str, lower: &str, first: bool, out: &mut String) -> Option<()> {
+    fn lower_word(&mut self, word: &str, lower: &str, first: bool, out: &mut String) -> Option<()> {
         let prf = if first { &self.first } else { &self.last };
         let names = if first { &self.words.first } else { &self.words.last };
+        let mut fake = std::mem::take(&mut self.scratch);
+        let mut found = None;
         for attempt in self.attempt..self.attempt + 4 {
-            let mut fake = String::with_capacity(32);
-            names.invent(&mut prf.draw_again(lower.as_bytes(), attempt), &mut fake);
+            fake.clear();
+            let foreseen = self.foreseen.name.take().filter(|_| attempt == 0);
+            let mut draw = foreseen.unwrap_or_else(|| prf.draw_again(lower.as_bytes(), attempt));
+            names.invent(&mut draw, &mut fake);
             if lowered(&fake, |fake| fake == lower) {
                 continue;
             }
@@ -86,9 +90,11 @@ impl Maker {
             } else {
                 out.push_str(&fake);
             }
-            return Some(());
+            found = Some(());
+            break;
         }
-        None
+        self.scratch = fake;
+        found
     }
 
     pub(super) fn email(&mut self, value: &str, out: &mut String) -> Option<()> {
@@ -117,24 +123,22 @@ impl Maker {
         words.first.invent(&mut draw, out);
         out.push(between);
         words.last.invent(&mut draw, out);
-        out[start..].make_ascii_lowercase();
+        plain_from(start, out);
         if self.rule.unique {
             self.unique_suffix(&mut draw, between, out);
         } else {
             out.push_str(&draw.below(10_000).to_string());
-        }
-        if out[start..].contains('\'') {
-            let plain = out[start..].replace('\'', "");
-            out.truncate(start);
-            out.push_str(&plain);
         }
     }
 }
 
 /// Whether there is white space in it.
 pub(super) fn has_space(value: &str) -> bool {
-    if value.is_ascii() {
-        return value.bytes().any(|byte| matches!(byte, b' ' | b'\t'..=b'\r'));
+    // All bytes at once rather than one after the other: hardly ever is there any.
+    let (mut spaces, mut others) = (false, false);
+    for byte in value.bytes() {
+        spaces |= matches!(byte, b' ' | b'\t'..=b'\r');
+        others |= byte > 127;
     }
-    value.contains(char::is_whitespace)
+    if others { value.contains(char::is_whitespace) } else { spaces }
 }
