@@ -17,6 +17,8 @@ pub struct Boot {
     pub folder: PathBuf,
     /// Bytes of the first root.
     pub initrd_bytes: u64,
+    /// Whether a guest does not look at its disks before it is told to: what drives them is no part of the kernel itself.
+    pub looks_late: bool,
 }
 
 /// The kernel's name in the folder.
@@ -27,12 +29,15 @@ pub const INITRD: &str = "initrd";
 /// This program's, for what has to be done beside QEMU.
 pub const HELPER: &str = "helper";
 
+/// A file that is there if guests look at their disks late.
+const LATE: &str = "late";
+
 /// What lets QEMU map a saved memory.
 pub const SHIM: &str = "shim";
 
 /// Makes what `kernel` and `program` need, if it is not there.
 pub fn provide(data_dir: &Path, kernel: &Kernel, program: &Path) -> Result<Boot, DriverError> {
-    let identity = ["3", &kernel.version, &cache::stamp(&kernel.image), &cache::stamp(program)];
+    let identity = ["4", &kernel.version, &cache::stamp(&kernel.image), &cache::stamp(program)];
     let folder = cache::folder(data_dir, &format!("boot-{}", cache::key(&identity)), |dir| {
         let packed = fs::read(&kernel.image).map_err(|error| failed("read the kernel", error))?;
         let plain = kernel::unpack(&packed).unwrap_or(packed);
@@ -45,11 +50,15 @@ pub fn provide(data_dir: &Path, kernel: &Kernel, program: &Path) -> Result<Boot,
         written.map_err(|error| failed("keep this program", error))?;
         fs::write(dir.join(SHIM), shim::library()).map_err(|error| failed("keep a library", error))?;
         let modules = modules::of(kernel)?;
+        if modules.iter().any(|module| module.name == modules::DISKS) {
+            fs::write(dir.join(LATE), "").map_err(|error| failed("keep what is known of the kernel", error))?;
+        }
         write_initrd(&dir.join(INITRD), segments_of(&program), &modules)
             .map_err(|error| failed("make the first root", error))
     })?;
     let initrd_bytes = fs::metadata(folder.join(INITRD)).map_err(|error| failed("find the first root", error))?.len();
-    Ok(Boot { folder, initrd_bytes })
+    let looks_late = folder.join(LATE).exists();
+    Ok(Boot { folder, initrd_bytes, looks_late })
 }
 
 fn write_initrd(path: &Path, program: &[u8], modules: &[modules::Module]) -> std::io::Result<()> {

@@ -33,34 +33,80 @@ pub fn stamp(path: &Path) -> String {
     )
 }
 
-/// The folder `name` in the cache, filled by `fill` if it is not there. Whoever is killed meanwhile leaves a draft, which the
-/// next one removes; nobody fills it twice at a time.
+/// The folder `name` in the cache, filled by `fill` if it is not there.
 pub fn folder(
     data_dir: &Path,
     name: &str,
     fill: impl FnOnce(&Path) -> Result<(), DriverError>,
 ) -> Result<PathBuf, DriverError> {
-    let step = "keep what virtual machines are made of";
+    match claim(data_dir, name)? {
+        Claim::Kept(path) => Ok(path),
+        Claim::Missing(draft) => {
+            fill(draft.place())?;
+            draft.keep()
+        }
+    }
+}
+
+/// A folder of the cache, for one who needs it.
+#[derive(Debug)]
+pub enum Claim {
+    /// It is there.
+    Kept(PathBuf),
+    /// It has to be filled.
+    Missing(Draft),
+}
+
+/// A folder that is being filled, by nobody else. Dropped, it is removed; whoever is killed meanwhile leaves it, and the next
+/// one removes it.
+#[derive(Debug)]
+pub struct Draft {
+    draft: PathBuf,
+    path: PathBuf,
+    lock: PathBuf,
+    _held: File,
+}
+
+const STEP: &str = "keep what virtual machines are made of";
+
+/// Finds the folder `name`, or begins it. Waits for whoever is filling it.
+pub fn claim(data_dir: &Path, name: &str) -> Result<Claim, DriverError> {
     let base = data_dir.join(FOLDER);
     let path = base.join(name);
     if path.is_dir() {
-        return Ok(path);
+        return Ok(Claim::Kept(path));
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(&base).map_err(|error| failed(step, error))?;
-    let lock = File::create(base.join(format!("{name}.lock"))).map_err(|error| failed(step, error))?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(step, error))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&base).map_err(|error| failed(STEP, error))?;
+    let lock = base.join(format!("{name}.lock"));
+    let held = File::create(&lock).map_err(|error| failed(STEP, error))?;
+    flock(&held, FlockOperation::LockExclusive).map_err(|error| failed(STEP, error))?;
     if path.is_dir() {
-        return Ok(path);
+        return Ok(Claim::Kept(path));
     }
     let draft = base.join(format!("{name}.draft"));
-    remove(&draft).map_err(|error| failed(step, error))?;
-    DirBuilder::new().mode(0o755).create(&draft).map_err(|error| failed(step, error))?;
-    let made = fill(&draft).and_then(|()| fs::rename(&draft, &path).map_err(|error| failed(step, error)));
-    if made.is_err() {
-        let _ = remove(&draft);
+    remove(&draft).map_err(|error| failed(STEP, error))?;
+    DirBuilder::new().mode(0o755).create(&draft).map_err(|error| failed(STEP, error))?;
+    Ok(Claim::Missing(Draft { draft, path, lock, _held: held }))
+}
+
+impl Draft {
+    /// The folder to be filled.
+    pub fn place(&self) -> &Path {
+        &self.draft
     }
-    let _ = fs::remove_file(base.join(format!("{name}.lock")));
-    made.map(|()| path)
+
+    /// It is whole.
+    pub fn keep(self) -> Result<PathBuf, DriverError> {
+        fs::rename(&self.draft, &self.path).map_err(|error| failed(STEP, error))?;
+        Ok(self.path.clone())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = remove(&self.draft);
+        let _ = fs::remove_file(&self.lock);
+    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {

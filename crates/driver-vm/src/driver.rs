@@ -2,23 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use sloplet_client::wire::{Exec, Target};
 use sloplet_client::{Agent, Connection, Process};
 use sloplet_driver_namespaces::{Namespaces, disk};
 use sloplet_engine::driver::When;
 use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Overdue, Pending, PutFile, Wanted};
 use sloplet_image::Image;
+use sloplet_policy::devices::Shown;
 use sloplet_policy::{Capability, DriverReport, Isolation, Spec};
 use sloplet_spawner::lease::MACHINES;
 
+use crate::accel::{self, Accel};
 use crate::boot::{self, Boot};
+use crate::booted::Ahead;
 use crate::disks::{self, Disks};
+use crate::launch::launch;
 use crate::living::{self, Note};
-use crate::machine::{self, Emulated, QEMU_TAG, dial};
+use crate::machine::{self, Emulated, dial};
 use crate::saved::{self, Record};
 use crate::talk::{Answer, Ask, Order};
-use crate::{cache, failed, guest, kernel, outer, qcow2, qemu, relay, report, talk};
+use crate::{cache, failed, kernel, kvm, outer, qemu, relay, report, talk};
 
 /// Makes sandboxes out of virtual machines.
 pub struct Vm {
@@ -31,6 +35,7 @@ pub struct Vm {
 /// All that a machine is made of.
 struct Parts {
     qemu: PathBuf,
+    accel: Accel,
     root: PathBuf,
     boot: Boot,
     empty: PathBuf,
@@ -65,52 +70,60 @@ impl Vm {
                 return Err(failed("start a virtual machine", reason));
             }
             let qemu = qemu::find().ok_or_else(|| failed("find QEMU", qemu::REMEDY))?;
+            let kernel = kernel::find(&data_dir)?;
+            let asked = std::env::var(accel::VARIABLE).ok();
+            let accel = Accel::choose(asked.as_deref(), &kvm::known(&data_dir, &qemu, &kernel))
+                .map_err(|why| failed("start a virtual machine", why))?;
             Ok(Parts {
+                accel,
                 // A saved machine has its own.
                 disks: if saved { Disks::default() } else { disks::provide(&data_dir, &image, &spec)? },
                 root: qemu::provide_root(&data_dir, &qemu)?,
                 qemu,
-                boot: boot::provide(&data_dir, &kernel::find(&data_dir)?, &program)?,
+                boot: boot::provide(&data_dir, &kernel, &program)?,
                 empty: disk::empty(&data_dir, &spec.limits)?,
             })
         });
         made.await.map_err(|error| failed("make the parts of a machine", error))?
     }
 
-    async fn bring_up(&self, wanted: Wanted<'_>, lasting: bool) -> Result<Box<dyn Machine>, DriverError> {
+    pub(crate) async fn bring_up(
+        &self,
+        wanted: Wanted<'_>,
+        lasting: bool,
+        whole: bool,
+    ) -> Result<Box<dyn Machine>, DriverError> {
         let parts = self.provide(wanted.image, wanted.spec, wanted.memory.is_some()).await?;
-        let (record, from) = match wanted.memory {
+        let (record, from, saved) = match wanted.memory {
             Some(folder) => {
                 let saved = Record::read(folder)?;
                 let from = if saved.private_memory { qemu::From::State } else { qemu::From::Memory };
                 let private_memory = from == qemu::From::Memory;
-                (Record { private_memory, disks_below: saved.disks_below + 1, ..saved }, from)
+                let record = Record { private_memory, disks_below: saved.disks_below + 1, ..saved };
+                (record, from, Some(folder.to_owned()))
             }
-            None => {
-                let record = Record {
-                    memory: outer::guest_memory(&wanted.spec.limits, &parts.boot),
-                    cpus: outer::cpus(&wanted.spec.limits),
-                    boot: parts.boot.folder.clone(),
-                    empty: parts.empty.clone(),
-                    disks: outer::disk_names(&parts.disks),
-                    password: relay::password().map_err(|error| failed("draw a password", error))?,
-                    private_memory: false,
-                    disks_below: 0,
-                };
-                (record, qemu::From::Boot)
-            }
+            None => self.begin_anew(wanted, &parts, whole).await?,
         };
-        let spec = outer::spec(wanted.spec, &record, wanted.memory);
+        let devices = self.devices(&record)?;
+        let spec = outer::spec(wanted.spec, &record, saved.as_deref(), &devices);
         let image = outer::image(&parts.root);
-        let outside =
-            Wanted { id: wanted.id, spec: &spec, image: &image, egress: wanted.egress, files: &[], memory: None };
+        let outside = Wanted {
+            id: wanted.id,
+            spec: &spec,
+            image: &image,
+            egress: wanted.egress,
+            files: &[],
+            memory: None,
+            claimable: false,
+        };
         let machine = match lasting {
             true => self.outer.create_lasting(outside).await?,
             false => self.outer.create(outside).await?,
         };
-        let begun = tokio::time::timeout(outer::START, begin(&*machine, wanted, &parts, &record, from)).await;
+        let patience = outer::start_of(&record);
+        let begun = tokio::time::timeout(patience, begin(&*machine, wanted, &parts, &record, from)).await;
         let begun = begun.unwrap_or_else(|_| {
-            let detail = format!("its agent did not answer within {} s", outer::START.as_secs());
+            let detail = format!("its agent did not answer within {} s", patience.as_secs());
             Err(failed("start the virtual machine", detail))
         });
         let begun = match begun {
@@ -139,16 +152,59 @@ impl Vm {
         }
     }
 
+    /// What a new machine is made of, and where it begins: with a copy of one that was booted before, if that can be.
+    async fn begin_anew(
+        &self,
+        wanted: Wanted<'_>,
+        parts: &Parts,
+        whole: bool,
+    ) -> Result<(Record, qemu::From, Option<PathBuf>), DriverError> {
+        let record = Record {
+            accel: parts.accel,
+            whole,
+            memory: outer::guest_memory(&wanted.spec.limits, &parts.boot),
+            cpus: outer::cpus(&wanted.spec.limits),
+            boot: parts.boot.folder.clone(),
+            empty: parts.empty.clone(),
+            disks: outer::disk_names(&parts.disks),
+            password: relay::password().map_err(|error| failed("draw a password", error))?,
+            private_memory: false,
+            disks_below: 0,
+        };
+        if !parts.boot.looks_late {
+            return Ok((record, qemu::From::Boot, None));
+        }
+        let devices = self.devices(&record)?;
+        let booted = Ahead { sandboxes: &self.outer, data_dir: &self.data_dir, qemu: &parts.qemu, root: &parts.root };
+        Ok(match booted.provide(wanted, &record, &devices).await {
+            Ok(folder) => (record, qemu::From::Copy, Some(folder)),
+            // It can still be booted. If that fails, too, the reason is told then.
+            Err(_) => (record, qemu::From::Boot, None),
+        })
+    }
+
+    /// Devices of the host that QEMU needs.
+    fn devices(&self, record: &Record) -> Result<Vec<Shown>, DriverError> {
+        match record.accel {
+            Accel::Kvm => Ok(vec![kvm::device(&self.data_dir)?]),
+            Accel::Tcg => Ok(Vec::new()),
+        }
+    }
+
     async fn take_over(&self) -> Result<Adoption, DriverError> {
         let mut found = self.outer.adopt().await?;
         let living = std::mem::take(&mut found.living);
-        for Adopted { id, machine, frozen, age } in living {
+        for Adopted { id, machine, frozen, age, same_build } in living {
             let note = Note::of(&self.data_dir, &id);
-            found.living.push(Adopted { id, machine: Box::new(Emulated::adopted(machine, frozen, note)), frozen, age });
+            let machine = Box::new(Emulated::adopted(machine, frozen, note));
+            found.living.push(Adopted { id, machine, frozen, age, same_build });
         }
         Ok(found)
     }
 }
+
+/// How long QEMU may take to end after its guest has fallen silent.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 type Begun = (Agent, Process, Connection);
 
@@ -160,81 +216,51 @@ async fn begin(
     record: &Record,
     from: qemu::From,
 ) -> Result<Begun, DriverError> {
-    let step = "start QEMU in its sandbox";
-    let agent = Agent::connect(machine.connect().await?).await.map_err(|error| failed(step, error))?;
-    let (below, format) = match record.disks_below.checked_sub(1) {
-        Some(number) => (format!("{}/{}", outer::SAVED, saved::disk(number)), "qcow2"),
-        None => (outer::EMPTY.to_owned(), "raw"),
-    };
-    let disk = qcow2::overlay(wanted.spec.limits.disk.0, &below, format);
-    let target = Target { path: outer::DISK.as_bytes().to_vec().into(), ..Target::default() };
-    let mut upload = agent.write(target, 0o600, false).await.map_err(|error| failed(step, error))?;
-    upload.write(disk).await.map_err(|error| failed(step, error))?;
-    upload.finish().await.map_err(|error| failed(step, error))?;
-    let disks: Vec<(String, String)> =
-        record.disks.iter().map(|(name, _)| (name.clone(), outer::place(name))).collect();
-    let start = qemu::Start {
-        memory: record.memory,
-        cpus: record.cpus,
-        disks: &disks,
-        disk: outer::DISK,
-        kernel: &format!("{}/{}", outer::BOOT, boot::KERNEL),
-        initrd: &format!("{}/{}", outer::BOOT, boot::INITRD),
-        from,
-    };
-    let (input, library) = match from {
-        qemu::From::Boot => ("-".into(), "-".into()),
-        qemu::From::State => (format!("{}/{}", outer::SAVED, saved::STATE), "-".into()),
-        qemu::From::Memory => (format!("{}/{}", outer::SAVED, saved::STATE), format!("{}/{}", outer::BOOT, boot::SHIM)),
-    };
-    let mut words = vec![
-        format!("{}/{}", outer::BOOT, boot::HELPER),
-        guest::SUBCOMMAND.into(),
-        relay::WORD.into(),
-        record.password.clone(),
-        input,
-        library,
-    ];
-    words.extend(qemu::arguments(&parts.qemu, &start));
-    let argv = words.into_iter().map(|word| word.into_bytes().into()).collect();
-    let exec = Exec {
-        argv,
-        env: vec![b"PATH=/usr/bin".to_vec().into()],
-        cwd: Some(b"/tmp".to_vec().into()),
-        background: true,
-        tag: Some(QEMU_TAG.into()),
-        ..Exec::default()
-    };
-    let mut process = agent.exec(exec).await.map_err(|error| failed(step, error))?;
+    let (agent, mut process) = launch(machine, &parts.qemu, record, wanted.spec.limits.disk.0, from).await?;
     let talked = async {
-        if wanted.memory.is_some() {
-            saved::restore(&agent, from == qemu::From::Memory).await?;
+        if from != qemu::From::Boot {
+            saved::restore(&agent, from != qemu::From::State).await?;
         }
         let mut control = dial(&agent, qemu::CONTROL_PORT).await?;
-        if wanted.memory.is_none() {
-            talk::send(&mut control, &Ask::Begin(Box::new(order(wanted, parts)))).await?;
-            match talk::receive(&mut control).await? {
-                Answer::Done => {}
-                Answer::Failed { detail, .. } => return Err(std::io::Error::other(shorten(&detail))),
-                _ => return Err(std::io::Error::other("the guest gave an odd answer")),
+        let begin = || Ask::Begin(Box::new(order(wanted, parts)));
+        let identity = || (wanted.spec.hostname.clone(), wanted.files.iter().map(translate).collect());
+        match from {
+            // The time is told last: what is said before waits for the guest to boot.
+            qemu::From::Boot => {
+                ask(&mut control, &begin()).await?;
+                ask(&mut control, &Ask::Resume(machine::own(None)?)).await?;
+            }
+            // First of all come random numbers of its own.
+            qemu::From::Copy => {
+                ask(&mut control, &Ask::Resume(machine::own(None)?)).await?;
+                ask(&mut control, &begin()).await?;
+            }
+            qemu::From::State | qemu::From::Memory => {
+                ask(&mut control, &Ask::Resume(machine::own(Some(identity()))?)).await?;
             }
         }
-        // The time and the like: what was said above waited for the guest to boot; this does not.
-        let identity = (wanted.spec.hostname.clone(), wanted.files.iter().map(translate).collect());
-        let own = machine::own(wanted.memory.map(|_| identity))?;
-        talk::send(&mut control, &Ask::Resume(own)).await?;
-        match talk::receive(&mut control).await? {
-            Answer::Done => Ok(control),
-            Answer::Failed { detail, .. } => Err(std::io::Error::other(shorten(&detail))),
-            _ => Err(std::io::Error::other("the guest gave an odd answer")),
-        }
+        std::io::Result::Ok(control)
     };
     tokio::select! {
         talked = talked => match talked {
             Ok(control) => Ok((agent, process, control)),
-            Err(error) => Err(failed("bring up the sandbox in the machine", error)),
+            // If QEMU has ended, that is the reason, and it may have said why.
+            Err(error) => match tokio::time::timeout(LAST_WORDS, machine::last_words(&mut process)).await {
+                Ok(said) => Err(failed("start the virtual machine", shorten(&said))),
+                Err(_) => Err(failed("bring up the sandbox in the machine", error)),
+            },
         },
         said = machine::last_words(&mut process) => Err(failed("start the virtual machine", shorten(&said))),
+    }
+}
+
+/// Asks the keeper for something that has no answer but that it is done.
+async fn ask(control: &mut Connection, what: &Ask) -> std::io::Result<()> {
+    talk::send(control, what).await?;
+    match talk::receive(control).await? {
+        Answer::Done => Ok(()),
+        Answer::Failed { detail, .. } => Err(std::io::Error::other(shorten(&detail))),
+        _ => Err(std::io::Error::other("the guest gave an odd answer")),
     }
 }
 
@@ -296,11 +322,11 @@ impl Driver for Vm {
     }
 
     fn create<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        Box::pin(self.bring_up(wanted, false))
+        Box::pin(self.bring_up(wanted, false, false))
     }
 
     fn create_lasting<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, Result<Box<dyn Machine>, DriverError>> {
-        Box::pin(self.bring_up(wanted, true))
+        Box::pin(self.bring_up(wanted, true, false))
     }
 
     fn adopt(&self) -> Pending<'_, Result<Adoption, DriverError>> {

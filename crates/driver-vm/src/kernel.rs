@@ -5,9 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use sha2::{Digest, Sha256};
 use sloplet_engine::DriverError;
 
-use crate::failed;
+use crate::{cache, failed};
 
 /// Names the kernel to boot: a file `vmlinuz-VERSION`, or a folder with `boot` and `lib/modules`.
 pub const VARIABLE: &str = "SLOPLET_VM_KERNEL";
@@ -41,6 +42,18 @@ pub fn find(data_dir: &Path) -> Result<Kernel, DriverError> {
     let places = [data_dir.join(FOLDER), PathBuf::from("/")];
     let found = places.iter().find_map(|root| newest(root));
     found.ok_or_else(|| failed("find a kernel for the virtual machine", format!("there is none in /boot: {REMEDY}")))
+}
+
+/// The digest of a kernel's file. It is kept, for reading it takes a while.
+pub fn digest(data_dir: &Path, kernel: &Kernel) -> std::io::Result<String> {
+    let place = data_dir.join(cache::FOLDER).join(format!("digest-{}", cache::key(&[&cache::stamp(&kernel.image)])));
+    if let Ok(kept) = fs::read_to_string(&place) {
+        return Ok(kept);
+    }
+    let digest: String = Sha256::digest(fs::read(&kernel.image)?).iter().map(|byte| format!("{byte:02x}")).collect();
+    // Where nothing can be kept it is read each time.
+    let _ = fs::write(&place, &digest);
+    Ok(digest)
 }
 
 /// The best kernel below a root.
@@ -79,7 +92,7 @@ pub fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let plain = match payload {
         [0x02, 0x21, 0x4c, 0x18, ..] => lz4(payload.get(4..)?)?,
         [0x1f, 0x8b, ..] => read(flate2::read::GzDecoder::new(payload))?,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => read(ruzstd::decoding::StreamingDecoder::new(payload).ok()?)?,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => read(zstd::Decoder::with_buffer(payload).ok()?.single_frame())?,
         [0xfd, b'7', b'z', b'X', b'Z', ..] => by_program("xz", payload)?,
         _ => return None,
     };
@@ -93,7 +106,7 @@ pub fn read_packed(path: &Path) -> Result<Vec<u8>, DriverError> {
     let plain = match path.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => by_program("xz", &bytes),
         Some("gz") => read(flate2::read::GzDecoder::new(&bytes[..])),
-        Some("zst") => ruzstd::decoding::StreamingDecoder::new(&bytes[..]).ok().and_then(read),
+        Some("zst") => zstd::Decoder::with_buffer(&bytes[..]).ok().and_then(|source| read(source.single_frame())),
         _ => return Ok(bytes),
     };
     plain.ok_or_else(|| failed(&step(), "it cannot be unpacked"))

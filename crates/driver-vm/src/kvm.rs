@@ -3,12 +3,16 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sloplet_engine::DriverError;
+use sloplet_policy::devices::Shown;
 
+use crate::accel::Accel;
 use crate::boot::{self, Boot};
 use crate::kernel::Kernel;
 use crate::{cache, failed, guest};
@@ -26,6 +30,8 @@ pub const WORDS: &str = "the guest runs";
 pub enum Kvm {
     /// There is none.
     Absent,
+    /// There is one, but not for QEMU's sandbox, whose ids are nobody's: this user cannot change that.
+    Closed,
     /// Nobody has tried since the host was started, or with this QEMU and this kernel.
     Untried,
     /// A guest has run.
@@ -39,8 +45,11 @@ impl Kvm {
     pub fn describe(&self) -> String {
         match self {
             Self::Absent => format!("the host has no {DEVICE}"),
+            Self::Closed => {
+                format!("{DEVICE} is not open to all users, as it must be for machines of an ordinary user")
+            }
             Self::Untried => format!("{DEVICE} is there; whether a guest runs is found out by 'sloplet vm setup'"),
-            Self::Works => format!("{DEVICE} runs a guest, but is not used yet"),
+            Self::Works => format!("{DEVICE} runs a guest"),
             Self::Fails(why) => format!("{DEVICE} is there, but {why}"),
         }
     }
@@ -58,11 +67,41 @@ pub fn known(data_dir: &Path, qemu: &Path, kernel: &Kernel) -> Kvm {
     if fs::File::options().read(true).write(true).open(DEVICE).is_err() {
         return Kvm::Absent;
     }
+    if !rustix::process::geteuid().is_root() && !open_to_all() {
+        return Kvm::Closed;
+    }
     match fs::read_to_string(place(data_dir, qemu, kernel)) {
         Ok(answer) if answer.is_empty() => Kvm::Works,
         Ok(why) => Kvm::Fails(why),
         Err(_) => Kvm::Untried,
     }
+}
+
+fn open_to_all() -> bool {
+    fs::metadata(DEVICE).is_ok_and(|meta| meta.permissions().mode() & 0o006 == 0o006)
+}
+
+/// The device for QEMU's sandbox, whose ids are nobody's. Root makes one of its own that all may open, in a folder that only
+/// root gets into, where the host's is not open to all.
+pub fn device(data_dir: &Path) -> Result<Shown, DriverError> {
+    let step = "show KVM to QEMU's sandbox";
+    let shown = |from: PathBuf| Shown { from, to: DEVICE.into() };
+    if open_to_all() {
+        return Ok(shown(DEVICE.into()));
+    }
+    let number = fs::metadata(DEVICE).map_err(|error| failed(step, error))?.rdev();
+    let node = data_dir.join(cache::FOLDER).join("kvm");
+    let is_it = |meta: fs::Metadata| meta.file_type().is_char_device() && meta.rdev() == number;
+    if !fs::symlink_metadata(&node).is_ok_and(is_it) {
+        let draft = data_dir.join(cache::FOLDER).join(format!("kvm.{}", std::process::id()));
+        let _ = fs::remove_file(&draft);
+        let made = mknodat(CWD, &draft, FileType::CharacterDevice, Mode::empty(), number)
+            .map_err(std::io::Error::from)
+            .and_then(|()| fs::set_permissions(&draft, fs::Permissions::from_mode(0o666)))
+            .and_then(|()| fs::rename(&draft, &node));
+        made.map_err(|error| failed(step, error))?;
+    }
+    Ok(shown(node))
 }
 
 /// Boots a guest that says a word and ends, unless that was tried before.
@@ -81,10 +120,10 @@ pub fn probe(data_dir: &Path, qemu: &Path, kernel: &Kernel, boot: &Boot) -> Resu
 }
 
 fn run(qemu: &Path, boot: &Boot) -> Result<(), String> {
-    let append = format!("console=ttyS0 quiet loglevel=1 panic=-1 reboot=t -- {} {}", guest::SUBCOMMAND, guest::PROBE);
+    let append = format!("{} -- {} {}", Accel::Kvm.kernel_options(), guest::SUBCOMMAND, guest::PROBE);
     let mut command = Command::new(qemu);
-    command.args("-nodefaults -no-user-config -display none -no-reboot -accel kvm -cpu host -m 256M".split(' '));
-    command.args("-machine microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=on -serial stdio".split(' '));
+    command.args("-nodefaults -no-user-config -display none -no-reboot -m 256M -serial stdio -machine".split(' '));
+    command.arg(crate::qemu::MACHINE).args(Accel::Kvm.arguments().split(' '));
     command.arg("-kernel").arg(boot.folder.join(boot::KERNEL)).arg("-initrd").arg(boot.folder.join(boot::INITRD));
     command.arg("-append").arg(append);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

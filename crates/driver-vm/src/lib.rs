@@ -12,12 +12,16 @@
 //! - [`driver`], [`machine`]: as the engine sees it. [`outer`]: QEMU's own sandbox. [`report`]: what holds here.
 //! - [`relay`], [`mux`]: the pipe. [`qemu`]: its arguments and files. [`kernel`], [`modules`], [`boot`], [`cpio`]: what it boots.
 //! - [`disks`], [`qcow2`]: its disks. [`cache`]: what is made once. [`talk`]: what is said to the guest.
+//! - [`whole`]: machines with an init system in place of a sandbox.
 //! - [`saved`], [`monitor`]: machines saved with their memory, [`shim`]: for many to share it. [`living`]: those that live.
-//! - [`setup`]: a kernel for hosts that have none. [`kvm`]: whether the host's processor could do without emulation.
+//! - [`booted`]: machines that were booted ahead, to start others from. [`launch`]: starts QEMU.
+//! - [`setup`]: a kernel for hosts that have none. [`kvm`], [`accel`]: whether the host's processor does without emulation.
 //!
-//! Limitations: x86_64 guests on x86_64 hosts; no writable mounts and no volumes; the processor is emulated.
+//! Limitations: x86_64 guests on x86_64 hosts; no writable mounts and no volumes.
 
+pub mod accel;
 pub mod boot;
+pub mod booted;
 pub mod cache;
 pub mod cpio;
 pub mod disks;
@@ -25,6 +29,7 @@ pub mod driver;
 pub mod guest;
 pub mod kernel;
 pub mod kvm;
+pub mod launch;
 pub mod living;
 pub mod machine;
 pub mod modules;
@@ -39,8 +44,10 @@ pub mod saved;
 pub mod setup;
 pub mod shim;
 pub mod talk;
+pub mod whole;
 
 pub use driver::Vm;
+pub use whole::Whole;
 
 use sloplet_engine::DriverError;
 

@@ -82,6 +82,8 @@ mod tests {
     fn a_note_goes_with_the_process_it_is_about() {
         let dir = tempfile::tempdir().unwrap();
         let record = Record {
+            accel: crate::accel::Accel::Tcg,
+            whole: false,
             memory: 1,
             cpus: 1,
             boot: "/b".into(),

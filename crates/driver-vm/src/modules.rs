@@ -9,8 +9,11 @@ use sloplet_engine::DriverError;
 use crate::failed;
 use crate::kernel::{Kernel, read_packed};
 
+/// What drives disks.
+pub const DISKS: &str = "virtio_blk";
+
 /// What every machine needs.
-const NEEDED: [&str; 5] = ["virtio_mmio", "virtio_blk", "virtio_console", "erofs", "overlay"];
+const NEEDED: [&str; 5] = ["virtio_mmio", DISKS, "virtio_console", "erofs", "overlay"];
 
 /// What the way out needs, where the kernel has it.
 const WAY_OUT: [&str; 5] = ["nf_tables", "nft_tproxy", "nft_reject_ipv4", "nft_reject_ipv6", "nft_reject"];

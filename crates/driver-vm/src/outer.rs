@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sloplet_image::{Image, ImageConfig};
 use sloplet_policy::bind::Bind;
+use sloplet_policy::devices::{Devices, Shown};
 use sloplet_policy::{ByteSize, Cpus, Limits, Spec};
 
 use crate::boot::Boot;
@@ -19,6 +20,14 @@ const QEMU_OWN: u64 = 384 << 20;
 
 /// How long a machine may take until its agent can be talked to. Under emulation on a busy host that is long.
 pub const START: Duration = Duration::from_secs(180);
+
+/// The same for a whole machine: its init system starts much before the agent.
+pub const START_WHOLE: Duration = Duration::from_secs(600);
+
+/// How long a machine of this kind may take.
+pub fn start_of(record: &Record) -> Duration {
+    if record.whole { START_WHOLE } else { START }
+}
 
 /// Where things are inside.
 pub const BOOT: &str = "/mnt/boot";
@@ -55,8 +64,8 @@ pub fn disk_names(disks: &Disks) -> Vec<(String, PathBuf)> {
     all
 }
 
-/// The description of QEMU's sandbox.
-pub fn spec(wanted: &Spec, made_of: &Record, saved: Option<&Path>) -> Spec {
+/// The description of QEMU's sandbox, which is shown these devices of the host.
+pub fn spec(wanted: &Spec, made_of: &Record, saved: Option<&Path>, devices: &[Shown]) -> Spec {
     let limits = &wanted.limits;
     // The image of a disk has tables besides what was written.
     let disk = limits.disk.0 + limits.disk.0 / 64 + (32 << 20);
@@ -76,10 +85,11 @@ pub fn spec(wanted: &Spec, made_of: &Record, saved: Option<&Path>) -> Spec {
             disk: ByteSize(disk),
             inodes: Some(1024),
             // Counted anew when the machine is up.
-            timeout: sloplet_policy::Span(limits.timeout.0.saturating_add(START)),
+            timeout: sloplet_policy::Span(limits.timeout.0.saturating_add(start_of(made_of))),
             output: limits.output,
         },
         mounts,
+        devices: Devices { nodes: devices.to_vec(), ..Devices::default() },
         user: Some("1000:1000".into()),
         hostname: "qemu".into(),
         best_effort: wanted.best_effort,

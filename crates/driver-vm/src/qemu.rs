@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use sloplet_engine::DriverError;
 
-use crate::{cache, failed, outer, saved, talk};
+use crate::accel::Accel;
+use crate::{cache, failed, guest, outer, saved, talk};
 
 /// Where the relay leads to the agent, inside QEMU's own sandbox.
 pub const AGENT_PORT: u16 = 2001;
@@ -82,9 +83,16 @@ fn libraries(program: &Path) -> Result<BTreeSet<PathBuf>, DriverError> {
     Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
 }
 
+/// The machine: what a guest without a network and without any old device needs.
+pub const MACHINE: &str = "microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=on,graphics=off";
+
 /// A machine to be started.
 #[derive(Debug)]
 pub struct Start<'a> {
+    /// What runs its instructions.
+    pub accel: Accel,
+    /// Whether it is a whole machine.
+    pub whole: bool,
     /// Bytes of memory.
     pub memory: u64,
     /// Processors.
@@ -106,20 +114,12 @@ pub struct Start<'a> {
 pub enum From {
     /// At the beginning.
     Boot,
+    /// From a state without memory, which is copied before: it is the machine's own from then on.
+    Copy,
     /// From a state with memory and all that is its standard input, when the monitor says so.
     State,
     /// From a state without memory; the memory is a file, and what is changed of it is the machine's own.
     Memory,
-}
-
-/// What the kernel is told.
-pub fn kernel_options() -> String {
-    // The frequency is told: measuring it against a slow clock can take for ever where the host is busy.
-    let khz = sloplet_sys::clock::tsc_khz();
-    format!(
-        "console=ttyS0 quiet loglevel=1 panic=-1 reboot=t tsc_early_khz={khz} tsc=reliable lpj=4000000 mitigations=off \
-         random.trust_cpu=on no_timer_check rcupdate.rcu_expedited=1 cryptomgr.notests"
-    )
 }
 
 /// QEMU's arguments.
@@ -128,24 +128,25 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
     add("-nodefaults -no-user-config -display none -no-reboot -name sloplet");
     add("-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
-    add("-machine microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=on,graphics=off,memory-backend=ram");
-    add("-accel tcg,thread=multi,tb-size=128 -cpu max");
+    add(&format!("-machine {MACHINE},memory-backend=ram"));
+    add(start.accel.arguments());
     let memory = start.memory;
     // Where it begins, a file, so that it can be saved by copying that; shared with nobody but who copies it.
     let (file, shared) = match start.from {
-        From::Boot | From::State => (outer::RAM.to_owned(), "on"),
+        From::Boot | From::Copy | From::State => (outer::RAM.to_owned(), "on"),
         From::Memory => (format!("{}/{}", outer::SAVED, saved::RAM), "off"),
     };
     add(&format!("-object memory-backend-file,id=ram,size={memory},mem-path={file},share={shared}"));
     add(&format!("-m {memory}B -smp {}", start.cpus));
     add(&format!("-kernel {} -initrd {}", start.kernel, start.initrd));
     words.push("-append".into());
-    words.push(format!("{} -- {}", kernel_options(), crate::guest::SUBCOMMAND));
+    let kind = if start.whole { guest::whole::WORD } else { "" };
+    words.push(format!("{} -- {} {kind}", start.accel.kernel_options(), guest::SUBCOMMAND).trim_end().to_owned());
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
     add(match start.from {
         From::Boot => "-chardev stdio,id=console,signal=off",
         // Standard input is the saved state.
-        From::State | From::Memory => "-chardev null,id=console",
+        From::Copy | From::State | From::Memory => "-chardev null,id=console",
     });
     add("-serial chardev:console");
     add("-device virtio-serial-device,max_ports=2");
@@ -163,4 +164,49 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
         add("-incoming defer");
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(accel: Accel, from: From) -> String {
+        let disks = [("l0".to_owned(), "/mnt/l0".to_owned())];
+        let start = Start {
+            accel,
+            whole: false,
+            memory: 1 << 30,
+            cpus: 2,
+            disks: &disks,
+            disk: "/tmp/disk",
+            kernel: "/k",
+            initrd: "/i",
+            from,
+        };
+        arguments(Path::new("/usr/bin/qemu"), &start).join(" ")
+    }
+
+    #[test]
+    fn a_machine_is_virtualised_or_emulated_and_never_both() {
+        let (kvm, tcg) = (line(Accel::Kvm, From::Boot), line(Accel::Tcg, From::Boot));
+        assert!(kvm.contains("-accel kvm -cpu host") && !kvm.contains("tcg"), "{kvm}");
+        assert!(!kvm.contains("mitigations=off") && !kvm.contains("tsc_early_khz"), "{kvm}");
+        assert!(tcg.contains("-accel tcg") && !tcg.contains("kvm"), "{tcg}");
+        for common in ["-sandbox on,", "-nodefaults", "-smp 2", "-m 1073741824B", "readonly=on"] {
+            assert!(kvm.contains(common) && tcg.contains(common), "{common}");
+        }
+        for line in [&kvm, &tcg] {
+            assert!(!line.contains("netdev") && !line.contains("-nic"), "it has a network: {line}");
+        }
+    }
+
+    #[test]
+    fn one_that_goes_on_waits_for_its_state_and_shares_memory_with_nobody() {
+        assert!(!line(Accel::Tcg, From::Boot).contains("-incoming"));
+        for from in [From::Copy, From::State] {
+            let line = line(Accel::Tcg, from);
+            assert!(line.contains("-incoming defer") && line.contains("mem-path=/dev/shm/ram,share=on"), "{line}");
+        }
+        assert!(line(Accel::Kvm, From::Memory).contains("mem-path=/mnt/saved/ram,share=off"));
+    }
 }

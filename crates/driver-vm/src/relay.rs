@@ -5,25 +5,33 @@
 //! the outside arrives as streams, too, and is dialed from here: in this network namespace everything leads to the host's
 //! egress, or nowhere.
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{SeekFrom, seek};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::mpsc;
 
 use crate::guest::ports;
 use crate::mux::{Mux, Opened, Side, Stream};
-use crate::{qemu, talk};
+use crate::{outer, qemu, talk};
 
 /// The word after the subcommand.
 pub const WORD: &str = "relay";
 
+/// In place of a password: the guest's port is left alone.
+pub const NOBODY: &str = "-";
+
 /// What can be dialed, and what the guest knows it by.
 const PORTS: [(u16, &str); 2] = [(qemu::AGENT_PORT, talk::AGENT), (qemu::CONTROL_PORT, talk::CONTROL)];
+
+/// How long QEMU may take to end once its port is gone.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long a resolver may take.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -31,17 +39,23 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// Longest answer of a resolver.
 const MAX_ANSWER: usize = 65_535;
 
-/// `relay PASSWORD INPUT LIBRARY QEMU…`: starts QEMU, with a file to read from and a library loaded before all others, where
-/// these are not `-`.
+/// `relay PASSWORD INPUT LIBRARY MEMORY QEMU…`: starts QEMU, with a file to read from, a library loaded before all others, and a
+/// copy of a saved memory, where these are not `-`.
 pub fn main(words: &[String]) -> io::Result<i32> {
-    let [password, input, library, program, arguments @ ..] = words else {
-        return Err(io::Error::other("the relay needs a password, an input, a library and a program"));
+    let [password, input, library, memory, program, arguments @ ..] = words else {
+        return Err(io::Error::other("the relay needs a password, an input, a library, a memory and a program"));
     };
-    let password = parse(password).ok_or_else(|| io::Error::other("that is no password"))?;
+    let password = match password.as_str() {
+        NOBODY => None,
+        text => Some(parse(text).ok_or_else(|| io::Error::other("that is no password"))?),
+    };
     let input = match input.as_str() {
         "-" => Stdio::null(),
-        path => std::fs::File::open(path)?.into(),
+        path => File::open(path)?.into(),
     };
+    if memory != "-" {
+        copy_sparse(Path::new(memory), Path::new(outer::RAM))?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         // Those who dial wait here until there is a guest.
@@ -54,13 +68,46 @@ pub fn main(words: &[String]) -> io::Result<i32> {
             command.env("LD_PRELOAD", library);
         }
         let mut child = command.args(arguments).stdin(input).spawn()?;
-        let (told, ended) = tokio::sync::oneshot::channel::<io::Result<ExitStatus>>();
+        let (told, mut ended) = tokio::sync::oneshot::channel::<io::Result<ExitStatus>>();
         std::thread::spawn(move || told.send(child.wait()));
-        tokio::select! {
-            ended = ended => Ok(ended.map_err(io::Error::other)??.code().unwrap_or(1)),
-            served = serve(listeners, password) => served.map(|()| 1),
-        }
+        let served = async {
+            match password {
+                Some(password) => serve(listeners, password).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            ended = &mut ended => ended,
+            served = served => {
+                // Most often the port is gone because QEMU is, which is the better reason.
+                let Ok(ended) = tokio::time::timeout(LAST_WORDS, ended).await else { return served.map(|()| 1) };
+                ended
+            }
+        };
+        let ended = ended.map_err(io::Error::other)??;
+        ended.code().ok_or_else(|| io::Error::other(format!("QEMU was ended by {ended}")))
     })
+}
+
+/// Copies a file, but for its holes.
+fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (File::open(from)?, File::create_new(to)?);
+    let size = from.metadata()?.len();
+    to.set_len(size)?;
+    let mut at = 0;
+    while let Ok(begin) = seek(&from, SeekFrom::Data(at)) {
+        let end = seek(&from, SeekFrom::Hole(begin))?;
+        seek(&to, SeekFrom::Start(begin))?;
+        let mut place = begin;
+        while place < end {
+            let most = usize::try_from(end - place).unwrap_or(usize::MAX);
+            if rustix::fs::sendfile(&to, &from, Some(&mut place), most)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        at = end;
+    }
+    Ok(())
 }
 
 /// A new password.
@@ -201,4 +248,25 @@ async fn ask(stream: Stream, socket: &UdpSocket) -> io::Result<()> {
         to.shutdown().await
     };
     tokio::try_join!(stream.carry(theirs), asked).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    #[test]
+    fn a_copy_has_the_same_bytes_and_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let file = File::create(&from).unwrap();
+        file.set_len(16 << 20).unwrap();
+        for (at, byte) in [(0u64, 1u8), (5 << 20, 2), ((16 << 20) - 4096, 3)] {
+            file.write_all_at(&[byte; 4096], at).unwrap();
+        }
+        copy_sparse(&from, &to).unwrap();
+        assert!(std::fs::read(&from).unwrap() == std::fs::read(&to).unwrap());
+        assert!(std::fs::metadata(&to).unwrap().blocks() * 512 < 1 << 20, "holes were written");
+        assert!(copy_sparse(&from, &to).is_err(), "what is there is not written over");
+    }
 }

@@ -14,6 +14,7 @@ use sloplet_engine::DriverError;
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
+use crate::accel::Accel;
 use crate::monitor::Monitor;
 use crate::{boot, failed, guest, outer, qemu};
 
@@ -31,6 +32,12 @@ pub fn disk(number: u32) -> String {
 /// What a machine was made of: it can go on only with the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
+    /// What runs its instructions.
+    #[serde(default)]
+    pub accel: Accel,
+    /// Whether it is a whole machine, with an init system in place of a sandbox.
+    #[serde(default)]
+    pub whole: bool,
     /// Bytes of memory.
     pub memory: u64,
     /// Processors.

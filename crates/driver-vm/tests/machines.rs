@@ -13,7 +13,7 @@ use sloplet_driver_vm::kvm::{self, Kvm};
 use sloplet_driver_vm::{Vm, kernel, qemu, setup};
 use sloplet_engine::{Driver, Machine, MachineState, Overdue, PutFile, Wanted};
 use sloplet_image::{Image, ImageConfig};
-use sloplet_policy::{ByteSize, Cpus, Limits, Spec};
+use sloplet_policy::{ByteSize, Cpus, Feature, Limits, Spec};
 
 /// The example beside this test: the spawner and the guest.
 fn program() -> PathBuf {
@@ -63,7 +63,15 @@ impl World {
     }
 
     fn wanted(&self) -> Wanted<'_> {
-        Wanted { id: "m1", spec: &self.spec, image: &self.image, egress: false, files: &self.files, memory: None }
+        Wanted {
+            id: "m1",
+            spec: &self.spec,
+            image: &self.image,
+            egress: false,
+            files: &self.files,
+            memory: None,
+            claimable: false,
+        }
     }
 }
 
@@ -88,7 +96,9 @@ async fn agent_of(machine: &dyn Machine) -> Agent {
 async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
     let world = World::new();
     let driver = world.driver();
-    assert_eq!(driver.report().unavailable, None);
+    let report = driver.report();
+    assert_eq!(report.unavailable, None);
+    let told = report.capabilities.iter().find(|known| known.feature == Feature::OwnKernel).unwrap().detail.clone();
     let machine = driver.create_lasting(world.wanted()).await.unwrap();
     let agent = agent_of(&*machine).await;
 
@@ -96,6 +106,7 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
     let host = rustix::system::uname().release().to_string_lossy().into_owned();
     let (kernel, code) = sh(&agent, None, "uname -r").await;
     assert!(code == Some(0) && kernel != host, "{kernel} is the host's kernel");
+    assert!(told.contains(&format!("Linux {kernel} ")) && told.contains("sha256:"), "{told} does not name {kernel}");
     assert_eq!(sh(&agent, None, "id -u; exit 7").await, ("1000".into(), Some(7)));
     assert_eq!(sh(&agent, None, "ls /sys /dev/vda /dev/vport0p1 2>/dev/null").await.0, "/sys:");
     let (devices, _) = sh(&agent, None, "cat /proc/net/dev").await;
@@ -176,6 +187,27 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
         assert_eq!(different.len(), 3, "{identities:?}");
     }
     assert!(drawn[0].len() > 30 && drawn[0] != drawn[1], "{drawn:?}");
+
+    // Two that start anew begin with the same booted machine, and share no number, no file and no time with it.
+    let booted = || {
+        let kept = std::fs::read_dir(world.dir.path().join("data/vm")).unwrap().flatten();
+        kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("booted-")).count()
+    };
+    assert_eq!(booted(), 1);
+    for id in ["m4", "m5"] {
+        let fresh = driver.create(Wanted { id, ..world.wanted() }).await.unwrap();
+        let agent = agent_of(&*fresh).await;
+        drawn.push(sh(&agent, None, "busybox od -An -tx1 -N16 /dev/urandom").await.0);
+        drawn.push(sh(&agent, None, "cat /proc/sys/kernel/random/boot_id").await.0);
+        assert_eq!(sh(&agent, None, "ls /tmp; date +%s >/tmp/file; cat /old/file").await.0, "old");
+        let clock: u64 = sh(&agent, None, "cat /tmp/file").await.0.parse().unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        assert!(clock.abs_diff(now) < 30, "{clock} is not {now}");
+        fresh.destroy().await.unwrap();
+    }
+    assert_eq!(booted(), 1, "another was booted");
+    let different: std::collections::BTreeSet<&String> = drawn.iter().collect();
+    assert_eq!(different.len(), 6, "{drawn:?}");
     sh(&agent, None, "echo kept > /tmp/file").await;
 
     // The engine goes away; the next one finds the machine, and all in it.

@@ -1,6 +1,7 @@
 //! What the host asks of the guest.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,29 +17,41 @@ use sloplet_spawner::launcher::Forked;
 use tokio::io::DuplexStream;
 use tokio::sync::{Mutex, OnceCell, mpsc, watch};
 
+use super::mounts::DisksDriver;
 use super::outlets::{self, Pipe};
 use super::ports::{self, Visitor};
-use super::{identity, mounts};
+use super::{identity, mounts, whole};
 use crate::mux::{Mux, Opened, Side, Stream};
 use crate::talk::{self, Answer, Ask, Order, Resume, Used};
 
 /// This program; its file is gone, the link still names it.
 const PROGRAM: &str = "/proc/self/exe";
 
+/// What is to be in the machine.
+pub enum Inside {
+    /// A sandbox, whose spawner this is.
+    Sandbox(Forked),
+    /// An init system, which the first process becomes.
+    Whole(UnixStream),
+}
+
 /// Answers until the machine is stopped.
-pub async fn run(forked: Forked) -> io::Result<()> {
+pub async fn run(inside: Inside, disks: Option<DisksDriver>) -> io::Result<()> {
     let (visitors, mut comers) = mpsc::unbounded_channel();
     ports::serve(talk::PORT, visitors)?;
     let (pipe, current) = watch::channel(None);
     let (opened, mut streams) = mpsc::unbounded_channel();
     let keeper = Arc::new(Keeper {
-        forked: Mutex::new(Some(forked)),
+        inside: Mutex::new(Some(inside)),
+        disks: Mutex::new(disks),
         machine: OnceCell::new(),
         driver: OnceCell::new(),
         held: Mutex::new(false),
         files: Mutex::default(),
         pipe: current,
     });
+    // Heard by whoever boots a machine to have it saved before anybody has come.
+    let _ = std::io::Write::write_all(&mut io::stdout(), &[super::WAITS, b"\n"].concat());
     loop {
         tokio::select! {
             Some(Visitor { incoming, outgoing }) = comers.recv() => {
@@ -61,7 +74,9 @@ pub async fn run(forked: Forked) -> io::Result<()> {
 }
 
 struct Keeper {
-    forked: Mutex<Option<Forked>>,
+    inside: Mutex<Option<Inside>>,
+    /// To be loaded before disks are looked for.
+    disks: Mutex<Option<DisksDriver>>,
     driver: OnceCell<Namespaces>,
     machine: OnceCell<Box<dyn Machine>>,
     /// Whether the host wants the sandbox to stand still.
@@ -118,6 +133,9 @@ impl Keeper {
         if self.machine.initialized() {
             return Err(io::Error::other("there is a sandbox already"));
         }
+        if let Some(driver) = self.disks.lock().await.take() {
+            driver.load()?;
+        }
         let mut layers = Vec::new();
         for number in 0..order.layers {
             let target = PathBuf::from(format!("/layers/{number}"));
@@ -141,14 +159,29 @@ impl Keeper {
         let image = Image::of_folders(&spec.image, layers, binds, order.config);
         self.files.lock().await.clone_from(&order.files);
         let files = order.files.into_iter().map(translate).collect::<io::Result<Vec<_>>>()?;
+        let wanted = Wanted {
+            id: &order.id,
+            spec: &spec,
+            image: &image,
+            egress: order.egress,
+            files: &files,
+            memory: None,
+            claimable: false,
+        };
+        let forked = match self.inside.lock().await.take() {
+            Some(Inside::Sandbox(forked)) => forked,
+            Some(Inside::Whole(first)) => {
+                let (whole, outlets) = whole::begin(first, wanted).await?;
+                outlets.map_or(Ok(()), |outlets| outlets::pass_on(outlets, &self.pipe))?;
+                let _ = self.machine.set(Box::new(whole));
+                return Ok(());
+            }
+            None => return Err(io::Error::other("what was begun has failed")),
+        };
         let run = Path::new("/run/sloplet");
         let mut driver = Namespaces::new(Path::new(PROGRAM), run, Path::new("/tmp"), 1).lasting();
         driver = driver.on_device(&mounts::device("disk")?);
-        if let Some(forked) = self.forked.lock().await.take() {
-            driver = driver.with_forked(forked);
-        }
-        let wanted =
-            Wanted { id: &order.id, spec: &spec, image: &image, egress: order.egress, files: &files, memory: None };
+        driver = driver.with_forked(forked);
         let machine = driver.create_lasting(wanted).await.map_err(|error| io::Error::other(error.to_string()))?;
         if let Some(outlets) = machine.take_outlets() {
             outlets::pass_on(outlets, &self.pipe)?;

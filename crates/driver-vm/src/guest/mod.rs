@@ -6,6 +6,7 @@
 //!
 //! - [`mounts`]: the way from the kernel's first root to one of ours; disks.
 //! - [`ports`]: the machine's port. [`keeper`]: what the host asks for. [`archive`]: what was written. [`outlets`]: the way out.
+//! - [`whole`]: a machine with an init system in place of a sandbox.
 //! - [`identity`]: what tells a machine from the one that it was saved from.
 
 pub mod archive;
@@ -14,14 +15,18 @@ pub mod keeper;
 pub mod mounts;
 pub mod outlets;
 pub mod ports;
+pub mod whole;
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 
 use sloplet_spawner::launcher::Forked;
 use sloplet_spawner::server::Haste;
 
+use self::keeper::Inside;
 use crate::relay;
 
 /// The hidden subcommand that the kernel starts this program with.
@@ -32,6 +37,9 @@ pub const CATCH: &str = "catch";
 
 /// What it says when it listens.
 pub const READY: &[u8] = b"ready\n";
+
+/// What a machine says on its console when it waits for its first visitor.
+pub const WAITS: &[u8] = b"the machine waits";
 
 /// The word that makes it send what is in a file.
 pub const SEND: &str = "send";
@@ -110,11 +118,22 @@ pub fn main() -> String {
         Some(Err(error)) => return format!("beside QEMU: {error}"),
         None => {}
     }
-    let begun = mounts::settle().and_then(|()| {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if words.first().is_some_and(|word| word == whole::WORD) {
+        let failed = whole::first_process().err().map(|error| error.to_string());
+        return format!("the guest cannot start: {}", failed.unwrap_or_default());
+    }
+    if words.first().is_some_and(|word| word == whole::KEEPER) {
+        let kept = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from).and_then(|first| {
+            let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+            runtime()?.block_on(keeper::run(Inside::Whole(first), mounts::DisksDriver::found()))
+        });
+        return format!("the keeper ended: {kept:?}");
+    }
+    let begun = mounts::settle().and_then(|disks| {
         // As long as there is one thread only.
         let forked = Forked::fork(Haste::None).map_err(|problem| io::Error::other(problem.to_string()))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(keeper::run(forked))
+        runtime()?.block_on(keeper::run(Inside::Sandbox(forked), disks))
     });
     match begun {
         Ok(()) => "the keeper ended".into(),
