@@ -5,8 +5,6 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 
 use flate2::bufread::MultiGzDecoder;
-use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
-use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use crate::digest::HashingReader;
 use crate::limits::{Budget, LimitExceeded, Limits};
@@ -47,7 +45,7 @@ impl<'a> LayerStream<'a> {
         let inner: Box<dyn Read + 'a> = match compression {
             Compression::None => Box::new(buffered),
             Compression::Gzip => Box::new(MultiGzDecoder::new(buffered)),
-            Compression::Zstd => Box::new(ZstdFrames::new(buffered)),
+            Compression::Zstd => Box::new(zstd_frames(buffered)?),
             Compression::Xz => {
                 let hint = "xz is understood for a whole rootfs tar only, not for a layer of an image";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, hint));
@@ -128,54 +126,10 @@ impl Read for Capped<'_> {
     }
 }
 
-/// All frames of a zstd stream; the crate's own streaming decoder ends after the first. Windows above 100 MiB are
-/// refused by the crate, which bounds memory.
-struct ZstdFrames<R> {
-    source: R,
-    decoder: FrameDecoder,
-    inside_frame: bool,
-}
-
-impl<R: BufRead> ZstdFrames<R> {
-    fn new(source: R) -> Self {
-        ZstdFrames { source, decoder: FrameDecoder::new(), inside_frame: false }
-    }
-
-    /// Reads the next frame's header; `false` at the end of the stream.
-    fn start_frame(&mut self) -> io::Result<bool> {
-        loop {
-            if self.source.fill_buf()?.is_empty() {
-                return Ok(false);
-            }
-            match self.decoder.reset(&mut self.source) {
-                Ok(()) => return Ok(true),
-                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
-                    io::copy(&mut (&mut self.source).take(u64::from(length)), &mut io::sink())?;
-                }
-                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
-            }
-        }
-    }
-}
-
-impl<R: BufRead> Read for ZstdFrames<R> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if buf.is_empty() || (!self.inside_frame && !self.start_frame()?) {
-                return Ok(0);
-            }
-            self.inside_frame = true;
-            while self.decoder.can_collect() < buf.len() && !self.decoder.is_finished() {
-                let missing = buf.len() - self.decoder.can_collect();
-                self.decoder
-                    .decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBytes(missing))
-                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-            }
-            let n = self.decoder.read(buf)?;
-            if n > 0 {
-                return Ok(n);
-            }
-            self.inside_frame = false;
-        }
-    }
+/// All frames of a zstd stream. Windows above 128 MiB are refused, which bounds memory.
+pub(crate) fn zstd_frames<R: BufRead>(source: R) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
+    const WINDOW_LOG: u32 = 27;
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
+    decoder.window_log_max(WINDOW_LOG)?;
+    Ok(decoder)
 }

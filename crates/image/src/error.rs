@@ -110,6 +110,20 @@ pub enum ImageError {
         /// What is wrong.
         reason: String,
     },
+    /// An archive of a snapshot is none, or is damaged, or is not for this host; nothing of it is kept.
+    #[error("refused snapshot: {reason}")]
+    BadArchive {
+        /// What is wrong.
+        reason: String,
+    },
+    /// An image cannot be written as an archive.
+    #[error("cannot export '{name}': {reason}")]
+    NotExported {
+        /// The image.
+        name: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// Unpacking failed for a reason of this host (disk full, no xattr support…).
     #[error("cannot unpack '{entry}': {source}")]
     Unpack {

@@ -18,7 +18,9 @@
 //!   the images that sloplet builds itself.
 //! - `unpack`, with `tarstream`, `decompress`, `beneath`: the hardened way from a hostile archive to a directory.
 //! - `guard`: what is refused in the merged tree. `limits`: caps against bombs. `skeleton`: the lowest layer.
-//! - `snapshot`: what a sandbox has written, as an image. `lease`: layers in use.
+//! - `snapshot`: what a sandbox has written, as an image (`exclude`: what of it somebody wants left out). `lease`: layers in use.
+//! - `archive`: snapshots as one stream, out of a store and into another (`attributes`, `sparse`).
+//! - [`changes`]: what one stack of layers has that another has not.
 //! - `host`, [`host_allowlist`]: the `host` image and what of the host it shows.
 //!
 //! # Limitations
@@ -33,11 +35,15 @@
 //! `tests/` unpacks crafted archives (each shown to escape a naive unpacker first), archives of skopeo, pulls from a
 //! real registry on loopback, kills imports and collects their remains, and looks at `host` like an attacker.
 
+mod archive;
+mod attributes;
 mod beneath;
+pub mod changes;
 mod decompress;
 mod digest;
 mod distribution;
 mod error;
+mod exclude;
 mod guard;
 mod host;
 pub mod host_allowlist;
@@ -49,6 +55,7 @@ mod interpreter;
 mod layer;
 mod lease;
 mod limits;
+mod machine;
 mod merge;
 mod name;
 mod oci;
@@ -57,6 +64,7 @@ mod recipe;
 mod record;
 mod skeleton;
 mod snapshot;
+mod sparse;
 mod staging;
 mod store;
 mod tarstream;
@@ -64,14 +72,16 @@ mod tree;
 mod unpack;
 mod xz;
 
+pub use archive::{Checked, Exported, HostSystem, Imported, Manifest, PackedLayer, SealCheck};
 pub use distribution::build_image;
 pub use error::ImageError;
+pub use exclude::Pattern;
 pub use image::{HostBind, Image, ImageConfig, Progress, ProgressFn, silent};
 pub use lease::{Lease, Leases};
 pub use limits::{LimitExceeded, Limits};
 pub use oci::Platform;
 pub use pull::{Credentials, PullOptions};
-pub use recipe::{BASE_NAME, CODE_INTERPRETER_NAME, Recipe};
+pub use recipe::{BASE_NAME, CODE_INTERPRETER_NAME, MACHINE_NAME, Recipe};
 pub use snapshot::SnapshotStaging;
 pub use store::{Collected, Store};
 pub use unpack::{Unpacked, unpack_layer};

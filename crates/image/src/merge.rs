@@ -19,14 +19,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
+use crate::attributes::{self, MAX_ATTRIBUTE};
 use crate::guard::{is_opaque, merged};
 use crate::unpack::OPAQUE_XATTR;
 
 /// Bytes at once.
 const CHUNK: usize = 256 * 1024;
-
-/// The largest attribute that the kernel takes, and the longest list of names that it gives.
-const MAX_ATTRIBUTE: usize = 64 * 1024;
 
 /// Merges `layers`, topmost first, into the empty folder `target`. `below` is what they will lie on. Returns the bytes of
 /// file content.
@@ -190,11 +188,11 @@ impl Merger<'_> {
         };
         let names = self.buffer[..length].to_vec();
         for name in names.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok()) {
-            let of_overlay = name.starts_with("user.overlay.") && !name.starts_with("user.overlay.overlay.");
-            let capability = name == "security.capability";
-            if of_overlay || !(capability || name.starts_with("user.")) {
+            // The overlay's own mark is decided on anew.
+            if name == OPAQUE_XATTR || !attributes::belongs(name.as_bytes()) {
                 continue;
             }
+            let capability = name.as_bytes() == attributes::CAPABILITY;
             let length = rustix::fs::lgetxattr(source, name, &mut self.buffer[..MAX_ATTRIBUTE])?;
             let set = rustix::fs::lsetxattr(target, name, &self.buffer[..length], XattrFlags::empty());
             // A program without its capabilities is still the program.

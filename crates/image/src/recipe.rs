@@ -1,7 +1,7 @@
 //! The images that sloplet builds itself: which packages they have, what is added to them, and what runs in them.
 
 use crate::digest::sha256_hex;
-use crate::interpreter;
+use crate::{interpreter, machine};
 
 /// Name of the image with the tools that agents expect.
 pub const BASE_NAME: &str = "base";
@@ -9,12 +9,17 @@ pub const BASE_NAME: &str = "base";
 /// Name of the image with the code interpreter.
 pub const CODE_INTERPRETER_NAME: &str = "code-interpreter";
 
+/// Name of the image of a whole machine.
+pub const MACHINE_NAME: &str = "debian-machine";
+
 /// An image that can be built from the host's own archive.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipe {
     /// Name of the image.
     pub name: &'static str,
-    /// Packages besides those of every image.
+    /// The tools that it has in common with others.
+    pub(crate) tools: &'static [&'static str],
+    /// Packages besides those.
     pub(crate) packages: &'static [&'static str],
     /// Files by their absolute path inside.
     pub(crate) files: &'static [(&'static str, &'static str)],
@@ -46,14 +51,24 @@ const BASE_PACKAGES: &[&str] = &[
 ];
 
 const RECIPES: &[Recipe] = &[
-    Recipe { name: BASE_NAME, packages: &[], files: &[], finish: "", start: None, ready: None },
+    Recipe { name: BASE_NAME, tools: BASE_PACKAGES, packages: &[], files: &[], finish: "", start: None, ready: None },
     Recipe {
         name: CODE_INTERPRETER_NAME,
+        tools: BASE_PACKAGES,
         packages: interpreter::PACKAGES,
         files: interpreter::FILES,
         finish: interpreter::FINISH,
         start: Some(interpreter::START),
         ready: Some(interpreter::READY),
+    },
+    Recipe {
+        name: MACHINE_NAME,
+        tools: machine::TOOLS,
+        packages: machine::PACKAGES,
+        files: machine::FILES,
+        finish: machine::FINISH,
+        start: None,
+        ready: None,
     },
 ];
 
@@ -94,7 +109,7 @@ impl Recipe {
 
     /// All packages, separated by commas.
     pub(crate) fn package_list(&self) -> String {
-        BASE_PACKAGES.iter().chain(self.packages).copied().collect::<Vec<_>>().join(",")
+        self.tools.iter().chain(self.packages).copied().collect::<Vec<_>>().join(",")
     }
 
     /// Shell scripts to run in turn once the packages are there, each with the new root as its `$1`.
@@ -151,7 +166,7 @@ mod tests {
         assert_ne!(RECIPES[0].fingerprint(), RECIPES[1].fingerprint());
         let changed = Recipe { files: &[("/a", "b\n")], ..RECIPES[0] };
         assert_ne!(changed.fingerprint(), RECIPES[0].fingerprint());
-        assert_eq!(Recipe::names().collect::<Vec<_>>(), ["base", "code-interpreter"]);
+        assert_eq!(Recipe::names().collect::<Vec<_>>(), ["base", "code-interpreter", "debian-machine"]);
         assert!(Recipe::named("nothing").is_none());
     }
 }

@@ -5,11 +5,12 @@
 //! remembers which host folders belong to it, and keeps the prepared layer it was started from.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::digest::hex;
 use crate::error::ImageError;
+use crate::exclude::{self, Pattern};
 use crate::guard;
 use crate::image::{Image, ImageConfig};
 use crate::layer::{self, LayerInfo};
@@ -22,7 +23,7 @@ use crate::staging::Staging;
 use crate::store::Store;
 
 /// Begins the names of layers that are snapshots: nobody computes a digest of them.
-const PREFIX: &str = "snapshot-";
+pub(crate) const PREFIX: &str = "snapshot-";
 
 /// Snapshots that lie on each other before they are merged into one layer: each makes opening a file a little slower.
 const SNAPSHOTS: usize = 50;
@@ -40,6 +41,16 @@ impl SnapshotStaging {
     /// The folder.
     pub fn dir(&self) -> io::Result<OwnedFd> {
         self.dir.try_clone()
+    }
+
+    /// Where it is, as long as it is neither committed nor dropped.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// Leaves out what fits one of the patterns. Returns how many bytes that were.
+    pub fn exclude(&self, patterns: &[Pattern]) -> io::Result<u64> {
+        exclude::remove(self.dir.as_fd(), patterns)
     }
 }
 
@@ -122,7 +133,7 @@ impl Store {
     }
 
     /// The names of an image's layers in this store, without the skeleton, which belongs to all.
-    fn layers_of(&self, image: &Image) -> Result<Vec<String>, ImageError> {
+    pub(crate) fn layers_of(&self, image: &Image) -> Result<Vec<String>, ImageError> {
         let dir = self.layers_dir();
         let mut names = Vec::with_capacity(image.layers.len());
         for path in &image.layers {

@@ -23,7 +23,7 @@ use rustix::fs::FlockOperation;
 use crate::beneath;
 use crate::error::ImageError;
 use crate::host::Host;
-use crate::image::Image;
+use crate::image::{HostBind, Image};
 use crate::limits::Limits;
 use crate::recipe::Recipe;
 use crate::record::Record;
@@ -272,6 +272,11 @@ impl Store {
             created,
             skipped_entries: 0,
         })
+    }
+
+    /// What belongs to `host` beside its layer.
+    pub(crate) fn host_binds(&self) -> Vec<HostBind> {
+        self.host.binds()
     }
 
     /// Makes sure that a layer built here (not unpacked) exists.

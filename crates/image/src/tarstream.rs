@@ -10,10 +10,13 @@ use tar::{EntryType, Header};
 use crate::error::{ImageError, printable};
 use crate::limits::LimitExceeded;
 
-const BLOCK: usize = 512;
+pub(crate) const BLOCK: usize = 512;
 
 /// Long names and PAX records of one member; real ones are a few hundred bytes.
-const MAX_EXTENSION_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_EXTENSION_BYTES: u64 = 1 << 20;
+
+/// How the names of PAX records of extended attributes begin.
+pub(crate) const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
 /// What a member is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +25,11 @@ pub(crate) enum Kind {
     Directory,
     Symlink,
     Hardlink,
-    /// Character or block device, FIFO: left out of images.
-    Special,
+    Fifo,
+    /// A device.
+    Device,
+    /// The device 0:0, with which an overlay marks a removed file.
+    Removed,
 }
 
 /// One member; its content is read through [`TarStream::read_body`].
@@ -37,6 +43,12 @@ pub(crate) struct Member {
     pub(crate) gid: u64,
     pub(crate) mtime: i64,
     pub(crate) mtime_nanos: u32,
+    /// Extended attributes, by name. Images lose theirs, snapshots do not.
+    pub(crate) attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The size of a file with holes, of which the content is a list of its parts and then the parts.
+    pub(crate) sparse: Option<u64>,
+    /// Bytes of content that follow.
+    pub(crate) size: u64,
 }
 
 /// A tar stream being read.
@@ -54,7 +66,10 @@ struct Extensions {
     uid: Option<u64>,
     gid: Option<u64>,
     mtime: Option<(i64, u32)>,
-    sparse: bool,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    /// `GNU.sparse.`: major and minor version, name, size; all four or none.
+    sparse: [Option<Vec<u8>>; 4],
+    other_sparse: bool,
 }
 
 impl<R: Read> TarStream<R> {
@@ -93,26 +108,33 @@ impl<R: Read> TarStream<R> {
                 EntryType::Directory => Kind::Directory,
                 EntryType::Symlink => Kind::Symlink,
                 EntryType::Link => Kind::Hardlink,
-                EntryType::Char | EntryType::Block | EntryType::Fifo => Kind::Special,
+                EntryType::Fifo => Kind::Fifo,
+                EntryType::Char => device(&header),
+                EntryType::Block => Kind::Device,
                 EntryType::GNUSparse => return Err(sparse(&header)),
                 other => {
                     let reason = format!("unknown tar entry type {:#04x}", other.as_byte());
                     return Err(ImageError::refused(&header.path_bytes(), reason));
                 }
             };
-            if extensions.sparse {
-                return Err(sparse(&header));
-            }
             return self.member(kind, &header, size, extensions).map(Some);
         }
     }
 
     fn member(&mut self, kind: Kind, header: &Header, size: u64, ext: Extensions) -> Result<Member, ImageError> {
-        let path = ext.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let (name, sparse) = match ext.sparse {
+            [None, None, None, None] if !ext.other_sparse => (None, None),
+            [Some(major), Some(minor), Some(name), Some(size)] if major == b"1" && minor == b"0" => {
+                (Some(name), Some(parse(&size).ok_or_else(|| sparse(header))?))
+            }
+            _ => return Err(sparse(header)),
+        };
+        let path = name.or(ext.path).unwrap_or_else(|| header.path_bytes().into_owned());
         // Ancient tars mark a directory by a trailing slash only.
         let kind = if kind == Kind::File && path.ends_with(b"/") { Kind::Directory } else { kind };
         // Only files have content, whatever size the header of a link or directory claims: so reads Go, thus Docker.
-        self.set_body(if kind == Kind::File { ext.size.unwrap_or(size) } else { 0 });
+        let size = if kind == Kind::File { ext.size.unwrap_or(size) } else { 0 };
+        self.set_body(size);
         let (mtime, mtime_nanos) = match ext.mtime {
             Some(time) => time,
             None => (i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0), 0),
@@ -125,6 +147,9 @@ impl<R: Read> TarStream<R> {
             gid: ext.gid.map_or_else(|| header.gid(), Ok).map_err(|e| malformed(header, e))?,
             mtime,
             mtime_nanos,
+            attributes: ext.attributes,
+            sparse,
+            size,
             path,
         })
     }
@@ -145,8 +170,23 @@ impl<R: Read> TarStream<R> {
 
     /// Reads whatever follows the archive, so that a digest covers all of the stream; gives back the inner reader.
     pub(crate) fn finish(mut self) -> Result<R, ImageError> {
-        io::copy(&mut self.inner, &mut io::sink()).map_err(stream_error)?;
+        self.drain()?;
         Ok(self.inner)
+    }
+
+    /// Reads whatever follows the archive.
+    pub(crate) fn drain(&mut self) -> Result<(), ImageError> {
+        io::copy(&mut self.inner, &mut io::sink()).map(drop).map_err(stream_error)
+    }
+
+    /// The inner reader, wherever it is.
+    pub(crate) fn into_inner(self) -> R {
+        self.inner
+    }
+
+    /// The inner reader.
+    pub(crate) fn get_mut(&mut self) -> &mut R {
+        &mut self.inner
     }
 
     fn set_body(&mut self, size: u64) {
@@ -220,8 +260,16 @@ impl Extensions {
                 b"uid" => self.uid = Some(parse(value).ok_or_else(bad)?),
                 b"gid" => self.gid = Some(parse(value).ok_or_else(bad)?),
                 b"mtime" => self.mtime = parse_time(value),
-                _ if key.starts_with(b"GNU.sparse.") => self.sparse = true,
-                _ => {} // extended attributes among them: all are dropped
+                b"GNU.sparse.major" => self.sparse[0] = Some(value.to_vec()),
+                b"GNU.sparse.minor" => self.sparse[1] = Some(value.to_vec()),
+                b"GNU.sparse.name" => self.sparse[2] = Some(value.to_vec()),
+                b"GNU.sparse.realsize" => self.sparse[3] = Some(value.to_vec()),
+                _ if key.starts_with(b"GNU.sparse.") => self.other_sparse = true,
+                _ => {
+                    if let Some(name) = key.strip_prefix(ATTRIBUTE) {
+                        self.attributes.push((decoded(name), value.to_vec()));
+                    }
+                }
             }
         }
         Ok(())
@@ -232,12 +280,40 @@ fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// `1700000000.123456789`
+/// What a character device is. Many tars do not say the numbers of theirs.
+fn device(header: &Header) -> Kind {
+    match (header.device_major(), header.device_minor()) {
+        (Ok(Some(0)), Ok(Some(0))) => Kind::Removed,
+        _ => Kind::Device,
+    }
+}
+
+/// `%3D` and `%25` in the names of attributes, as GNU tar writes `=` and `%`.
+fn decoded(name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((first, after)) = rest.split_first() {
+        let (byte, after) = match (first, after) {
+            (b'%', [b'3', b'D', after @ ..]) => (b'=', after),
+            (b'%', [b'2', b'5', after @ ..]) => (b'%', after),
+            _ => (*first, after),
+        };
+        plain.push(byte);
+        rest = after;
+    }
+    plain
+}
+
+/// `1700000000.123456789`; before 1970 the whole is negative, and the kernel wants nanoseconds that are not.
 fn parse_time(text: &[u8]) -> Option<(i64, u32)> {
     let text = std::str::from_utf8(text).ok()?;
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
-    Some((seconds.parse().ok()?, digits.parse().ok()?))
+    let (whole, nanos): (i64, u32) = (seconds.parse().ok()?, digits.parse().ok()?);
+    match seconds.starts_with('-') && nanos > 0 {
+        true => Some((whole.checked_sub(1)?, 1_000_000_000 - nanos)),
+        false => Some((whole, nanos)),
+    }
 }
 
 fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -248,7 +324,7 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn sparse(header: &Header) -> ImageError {
-    ImageError::refused(&header.path_bytes(), "sparse tar entries are not supported; pack it without --sparse")
+    crate::sparse::refused(&header.path_bytes())
 }
 
 fn malformed(header: &Header, error: io::Error) -> ImageError {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::beneath::{open_dir, open_dir_beneath};
@@ -25,13 +26,20 @@ pub(crate) struct Tree {
     path: PathBuf,
     /// Device and inode of a directory to leave out: the store itself, when it lies inside.
     exclude: Option<(u64, u64)>,
+    /// Whether names that mean "removed" to an unpacker of images are names like others.
+    whole: bool,
 }
 
-type Visit<'v> = dyn FnMut(BorrowedFd<'_>, &OsStr, &Path, &Stat) -> io::Result<()> + 'v;
+pub(crate) type Visit<'v> = dyn FnMut(BorrowedFd<'_>, &OsStr, &Path, &Stat) -> io::Result<()> + 'v;
 
 impl Tree {
     pub(crate) fn new(path: &Path, exclude: Option<(u64, u64)>) -> Self {
-        Tree { path: path.to_path_buf(), exclude }
+        Tree { path: path.to_path_buf(), exclude, whole: false }
+    }
+
+    /// A layer of the store, with everything in it.
+    pub(crate) fn of_layer(path: &Path) -> Self {
+        Tree { path: path.to_path_buf(), exclude: None, whole: true }
     }
 
     /// Changes whenever anything in the tree changes; reads no content.
@@ -105,7 +113,8 @@ impl Tree {
         builder.into_inner()?.flush()
     }
 
-    fn walk(&self, visit: &mut Visit<'_>) -> io::Result<()> {
+    /// Visits everything below the top, folders before what is in them and names in order.
+    pub(crate) fn walk(&self, visit: &mut Visit<'_>) -> io::Result<()> {
         let root = open_dir(&self.path).map_err(|e| named(e, Path::new("")))?;
         let device = rustix::fs::fstat(&root)?.st_dev;
         self.walk_dir(root.as_fd(), Path::new(""), device, 0, visit)
@@ -127,7 +136,7 @@ impl Tree {
             let entry = entry?;
             let bytes = entry.file_name().to_bytes();
             // `.wh.` names mean "removed" to an unpacker; in a plain directory they mean nothing and stay out.
-            if !matches!(bytes, b"." | b"..") && !bytes.starts_with(b".wh.") {
+            if !matches!(bytes, b"." | b"..") && (self.whole || !bytes.starts_with(b".wh.")) {
                 names.push(OsStr::from_bytes(bytes).to_owned());
             }
         }
@@ -142,13 +151,39 @@ impl Tree {
             // Other file systems mounted inside (a live /proc, say) are left out, as with tar --one-file-system.
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_dev == device {
                 let child = match open_dir_beneath(dir, name.as_bytes()) {
-                    Err(rustix::io::Errno::XDEV) => continue,
+                    Err(Errno::XDEV) => continue,
+                    Err(Errno::ACCESS) if self.whole && stat.st_uid == rustix::process::geteuid().as_raw() => {
+                        self.walk_shut(dir, &name, &path, &stat, depth, visit)?;
+                        continue;
+                    }
                     other => other.map_err(|e| named(e.into(), &path))?,
                 };
                 self.walk_dir(child.as_fd(), &path, device, depth + 1, visit)?;
             }
         }
         Ok(())
+    }
+}
+
+impl Tree {
+    /// An ordinary user's own folder in a layer, which somebody inside has shut: it is opened for as long as this takes.
+    fn walk_shut(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &OsStr,
+        path: &Path,
+        stat: &Stat,
+        depth: usize,
+        visit: &mut Visit<'_>,
+    ) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        rustix::fs::chmodat(dir, name, mode | Mode::RWXU, AtFlags::empty()).map_err(|e| named(e.into(), path))?;
+        let walked = match open_dir_beneath(dir, name.as_bytes()) {
+            Ok(child) => self.walk_dir(child.as_fd(), path, stat.st_dev, depth + 1, visit),
+            Err(error) => Err(named(error.into(), path)),
+        };
+        rustix::fs::chmodat(dir, name, mode, AtFlags::empty()).map_err(|e| named(e.into(), path))?;
+        walked
     }
 }
 

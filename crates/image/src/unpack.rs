@@ -2,36 +2,38 @@
 //!
 //! Every name is taken apart here and every parent directory is opened beneath the layer's root without following a
 //! single symbolic link, so an archive that plants a link and then writes "through" it is refused, not followed.
-//! Device nodes, FIFOs and all extended attributes are dropped; whiteouts become what overlayfs understands.
+//! Of an image, device nodes, FIFOs and all extended attributes are dropped; whiteouts become what overlayfs understands.
+//! Of a snapshot nothing is: it says what a layer of an overlay holds, and what it says that cannot be one is refused.
+
+mod folders;
+mod snapshot;
+mod whiteout;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
 
-use crate::beneath::{make_dirs_beneath, open_dir_beneath, remove_tree};
+use folders::PendingDirectory;
+use whiteout::WHITEOUT_PREFIX;
+
+pub(crate) use whiteout::OPAQUE_XATTR;
+
+use crate::attributes::Attributes;
+use crate::beneath::{open_dir_beneath, remove_tree};
 use crate::error::ImageError;
-use crate::limits::{Budget, LimitExceeded};
+use crate::limits::Budget;
+use crate::sparse;
 use crate::tarstream::{Kind, Member, TarStream, stream_error};
 
-/// Set on a directory that hides what lower layers have in it. Sandboxes mount overlayfs with `userxattr`, always.
-pub(crate) const OPAQUE_XATTR: &str = "user.overlay.opaque";
-
-const WHITEOUT_PREFIX: &[u8] = b".wh.";
-const OPAQUE_MARKER: &[u8] = b".wh..wh..opq";
-/// AUFS bookkeeping, which Docker once exported; it means nothing to anybody else.
-const AUFS_PREFIX: &[u8] = b".wh..wh.";
-
 /// Ids above would not be mapped inside: a sandbox has 65,536 of them.
-const ID_COUNT: u64 = 65_536;
-
-/// Directories keep mode 0700 until the end; their paths are remembered up to this many bytes.
-const MAX_PENDING_BYTES: usize = 128 << 20;
+pub(crate) const ID_COUNT: u64 = 65_536;
 
 /// What unpacking found.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -59,54 +61,79 @@ pub(crate) fn unpack<R: Read>(
     budget: &mut Budget,
     wrote: &dyn Fn(u64),
 ) -> Result<Unpacked, ImageError> {
-    let mut unpacker = Unpacker {
-        root,
-        budget,
-        as_root: rustix::process::geteuid().is_root(),
-        pending: Vec::new(),
-        pending_bytes: 0,
-        skipped_paths: HashSet::new(),
-        done: Unpacked::default(),
-        buffer: vec![0; 256 << 10],
-    };
+    let mut unpacker = Unpacker::new(root, budget, Dialect::Image);
     while let Some(member) = stream.next()? {
         unpacker.member(&member, stream)?;
         wrote(unpacker.done.bytes);
     }
-    unpacker.finish()
+    Ok(unpacker.finish()?.0)
 }
 
-/// Mode, owner and time of a directory, applied when nothing more is written into it.
-struct PendingDirectory {
-    path: Vec<u8>,
-    mode: u32,
-    owner: Option<(Uid, Gid)>,
-    mtime: Option<Timespec>,
+/// How an archive says what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// As images do: `.wh.` in front of a name says that it was removed.
+    Image,
+    /// As layers on a disk do: a device `0:0` says so, and attributes, FIFOs and holes are kept.
+    Snapshot,
 }
 
-struct Unpacker<'a> {
+pub(crate) struct Unpacker<'a> {
     root: BorrowedFd<'a>,
     budget: &'a mut Budget,
     as_root: bool,
     pending: Vec<PendingDirectory>,
     pending_bytes: usize,
     skipped_paths: HashSet<Vec<u8>>,
+    dialect: Dialect,
+    /// Of what came, in order: two layers of the same content have the same.
+    digest: Sha256,
     done: Unpacked,
     buffer: Vec<u8>,
 }
 
+impl<'a> Unpacker<'a> {
+    /// Unpacks into `root`, an empty folder.
+    pub(crate) fn new(root: BorrowedFd<'a>, budget: &'a mut Budget, dialect: Dialect) -> Self {
+        Unpacker {
+            root,
+            budget,
+            as_root: rustix::process::geteuid().is_root(),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            skipped_paths: HashSet::new(),
+            dialect,
+            digest: Sha256::new(),
+            done: Unpacked::default(),
+            buffer: vec![0; 256 << 10],
+        }
+    }
+}
+
 impl Unpacker<'_> {
-    fn member<R: Read>(&mut self, member: &Member, stream: &mut TarStream<R>) -> Result<(), ImageError> {
+    /// Unpacks one member.
+    pub(crate) fn member<R: Read>(&mut self, member: &Member, stream: &mut TarStream<R>) -> Result<(), ImageError> {
         self.budget.spend_entry()?;
         let path = self.clean_path(&member.path, &member.path)?;
         let owner = self.owner(member)?;
+        let attributes = match self.dialect {
+            Dialect::Image if member.sparse.is_some() => return Err(sparse::refused(&member.path)),
+            Dialect::Image => Attributes::default(),
+            Dialect::Snapshot => {
+                self.note(member);
+                Attributes::check(member)?
+            }
+        };
         let (parent_path, name) = split(&path);
         if name.is_empty() {
             // The root itself. Anything but a directory there would replace the layer.
             if member.kind != Kind::Directory {
                 return Err(ImageError::refused(&member.path, "the root of an image must be a directory"));
             }
-            return self.pend(path, member.mode, owner, Some(mtime(member)));
+            return self.pend(path, member.mode, owner, Some(self.times(member)), attributes);
+        }
+        if self.dialect == Dialect::Snapshot {
+            return self.of_layer(member, path, owner, attributes, stream);
         }
         if parent_path.split(|b| *b == b'/').any(|c| c.starts_with(WHITEOUT_PREFIX)) {
             return Err(ImageError::refused(&member.path, "something inside a whiteout"));
@@ -114,7 +141,7 @@ impl Unpacker<'_> {
         if name.starts_with(WHITEOUT_PREFIX) {
             return self.whiteout(member, parent_path, name);
         }
-        if member.kind == Kind::Special {
+        if matches!(member.kind, Kind::Fifo | Kind::Device | Kind::Removed) {
             self.done.skipped += 1;
             self.spend_pending(path.len())?;
             self.skipped_paths.insert(path);
@@ -124,12 +151,12 @@ impl Unpacker<'_> {
         match member.kind {
             Kind::Directory => {
                 self.directory(member, parent.as_fd(), name)?;
-                self.pend(path, member.mode, owner, Some(mtime(member)))
+                self.pend(path, member.mode, owner, Some(self.times(member)), attributes)
             }
-            Kind::File => self.file(member, parent.as_fd(), name, owner, stream),
+            Kind::File => self.file(member, parent.as_fd(), name, owner, &attributes, stream),
             Kind::Symlink => self.symlink(member, parent.as_fd(), name, owner),
             Kind::Hardlink => self.hardlink(member, parent.as_fd(), &path, name),
-            Kind::Special => Ok(()),
+            Kind::Fifo | Kind::Device | Kind::Removed => Ok(()),
         }
     }
 
@@ -173,66 +200,13 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Opens the parent directory, creating what the archive left out.
-    fn parent(&mut self, entry: &[u8], path: &[u8]) -> Result<OwnedFd, ImageError> {
-        let mut created = Vec::new();
-        let parent = make_dirs_beneath(self.root, path, |dir| created.push(dir.to_vec()));
-        let owner = self.as_root.then_some((Uid::ROOT, Gid::ROOT));
-        for dir in created {
-            self.budget.spend_entry()?;
-            self.pend(dir, 0o755, owner, None)?;
-        }
-        parent.map_err(|error| match error {
-            Errno::LOOP => ImageError::refused(entry, "it would be written through a symbolic link"),
-            Errno::NOTDIR => ImageError::refused(entry, "its parent is not a directory"),
-            Errno::XDEV => ImageError::refused(entry, "it leads out of the layer"),
-            other => ImageError::unpack(entry, other),
-        })
-    }
-
-    fn spend_pending(&mut self, bytes: usize) -> Result<(), ImageError> {
-        self.pending_bytes += bytes + std::mem::size_of::<PendingDirectory>();
-        if self.pending_bytes > MAX_PENDING_BYTES {
-            return Err(LimitExceeded::Metadata(MAX_PENDING_BYTES as u64).into());
-        }
-        Ok(())
-    }
-
-    fn pend(
-        &mut self,
-        path: Vec<u8>,
-        mode: u32,
-        owner: Option<(Uid, Gid)>,
-        mtime: Option<Timespec>,
-    ) -> Result<(), ImageError> {
-        self.spend_pending(path.len())?;
-        self.pending.push(PendingDirectory { path, mode, owner, mtime });
-        Ok(())
-    }
-
-    fn directory(&mut self, member: &Member, parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), ImageError> {
-        let fail = |e: Errno| ImageError::unpack(&member.path, e);
-        let existing = lookup(parent, name).map_err(fail)?;
-        let hides_lower = existing.as_ref().is_some_and(is_whiteout);
-        match existing {
-            Some(stat) if file_type(&stat) == FileType::Directory => return Ok(()),
-            Some(_) => rustix::fs::unlinkat(parent, name, AtFlags::empty()).map_err(fail)?,
-            None => {}
-        }
-        rustix::fs::mkdirat(parent, name, Mode::RWXU).map_err(fail)?;
-        if hides_lower {
-            // `.wh.x` came first, then a new directory x: what lower layers have in theirs must not shine through.
-            make_opaque(parent, name).map_err(fail)?;
-        }
-        Ok(())
-    }
-
     fn file<R: Read>(
         &mut self,
         member: &Member,
         parent: BorrowedFd<'_>,
         name: &[u8],
         owner: Option<(Uid, Gid)>,
+        attributes: &Attributes,
         stream: &mut TarStream<R>,
     ) -> Result<(), ImageError> {
         let fail = |e: std::io::Error| ImageError::unpack(&member.path, e);
@@ -240,20 +214,40 @@ impl Unpacker<'_> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR).map_err(|e| fail(e.into()))?;
         let mut file = File::from(fd);
-        loop {
-            let n = stream.read_body(&mut self.buffer).map_err(stream_error)?;
-            if n == 0 {
-                break;
+        match member.sparse {
+            Some(size) => {
+                let noted = Some(&mut self.digest);
+                self.done.bytes += sparse::read(&member.path, size, stream, &file, &mut self.buffer, noted)?;
             }
-            file.write_all(&self.buffer[..n]).map_err(fail)?;
-            self.done.bytes += n as u64;
+            None => loop {
+                let n = stream.read_body(&mut self.buffer).map_err(stream_error)?;
+                if n == 0 {
+                    break;
+                }
+                file.write_all(&self.buffer[..n]).map_err(fail)?;
+                if self.dialect == Dialect::Snapshot {
+                    self.digest.update(&self.buffer[..n]);
+                }
+                self.done.bytes += n as u64;
+            },
         }
         // chown clears the setuid bits, so the mode comes after it.
         if let Some((uid, gid)) = owner {
             rustix::fs::fchown(&file, Some(uid), Some(gid)).map_err(|e| fail(e.into()))?;
         }
+        self.done.skipped += attributes.put(file.as_fd(), self.as_root).map_err(fail)?;
         rustix::fs::fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(|e| fail(e.into()))?;
-        rustix::fs::futimens(&file, &timestamps(mtime(member))).map_err(|e| fail(e.into()))
+        attributes.put_access(file.as_fd()).map_err(fail)?;
+        rustix::fs::futimens(&file, &self.times(member)).map_err(|e| fail(e.into()))
+    }
+
+    /// When it was changed. Times that the kernel would not take (absurd ones; of images, those before 1970, for which they
+    /// have no use) become 1970.
+    fn times(&self, member: &Member) -> Timestamps {
+        let first = if self.dialect == Dialect::Snapshot { -(1 << 40) } else { 0 };
+        let tv_sec = if (first..1 << 40).contains(&member.mtime) { member.mtime } else { 0 };
+        let changed = Timespec { tv_sec, tv_nsec: i64::from(member.mtime_nanos) };
+        Timestamps { last_access: changed, last_modification: changed }
     }
 
     fn symlink(
@@ -274,7 +268,7 @@ impl Unpacker<'_> {
         if let Some((uid, gid)) = owner {
             rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
         }
-        rustix::fs::utimensat(parent, name, &timestamps(mtime(member)), AtFlags::SYMLINK_NOFOLLOW).map_err(fail)
+        rustix::fs::utimensat(parent, name, &self.times(member), AtFlags::SYMLINK_NOFOLLOW).map_err(fail)
     }
 
     fn hardlink(
@@ -297,7 +291,7 @@ impl Unpacker<'_> {
         let target_dir = open_dir_beneath(self.root, target_parent).map_err(|_| outside())?;
         let fail = |e: Errno| ImageError::unpack(&member.path, e);
         match lookup(target_dir.as_fd(), target_name).map_err(fail)? {
-            Some(stat) if matches!(file_type(&stat), FileType::RegularFile | FileType::Symlink) => {}
+            Some(stat) if matches!(file_type(&stat), FileType::RegularFile | FileType::Symlink | FileType::Fifo) => {}
             _ => return Err(outside()),
         }
         self.make_room(member, parent, name)?;
@@ -311,59 +305,6 @@ impl Unpacker<'_> {
     /// A later entry of the same name wins, as in tar; what was there goes, without anything being followed.
     fn make_room(&self, member: &Member, parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), ImageError> {
         remove_tree(parent, OsStr::from_bytes(name)).map_err(|e| ImageError::unpack(&member.path, e))
-    }
-
-    fn whiteout(&mut self, member: &Member, parent_path: &[u8], name: &[u8]) -> Result<(), ImageError> {
-        let fail = |e: Errno| ImageError::unpack(&member.path, e);
-        let parent = self.parent(&member.path, parent_path)?;
-        if name == OPAQUE_MARKER {
-            return set_opaque(parent.as_fd()).map_err(fail);
-        }
-        if name.starts_with(AUFS_PREFIX) {
-            self.done.skipped += 1;
-            return Ok(());
-        }
-        let hidden = &name[WHITEOUT_PREFIX.len()..];
-        if matches!(hidden, b"" | b"." | b"..") || hidden.starts_with(WHITEOUT_PREFIX) {
-            return Err(ImageError::refused(&member.path, "a whiteout of nothing"));
-        }
-        // A whiteout concerns lower layers only: what this layer itself has under that name stays.
-        match lookup(parent.as_fd(), hidden).map_err(fail)? {
-            Some(stat) if file_type(&stat) == FileType::Directory => make_opaque(parent.as_fd(), hidden).map_err(fail),
-            Some(_) => Ok(()),
-            // Device 0:0 is the one device an unprivileged user may make.
-            None => rustix::fs::mknodat(&parent, hidden, FileType::CharacterDevice, Mode::empty(), 0).map_err(fail),
-        }
-    }
-
-    /// Directories get their modes, owners and times, deepest first: a parent's mode may shut its children off.
-    fn finish(self) -> Result<Unpacked, ImageError> {
-        let owner = self.as_root.then_some((Uid::ROOT, Gid::ROOT));
-        let root = PendingDirectory { path: Vec::new(), mode: 0o755, owner, mtime: None };
-        // A stable sort, later entries first: of several for one directory the last one counts.
-        let mut pending: Vec<_> = std::iter::once(root).chain(self.pending).collect();
-        pending.reverse();
-        pending.sort_by(|a, b| b.path.cmp(&a.path));
-        pending.dedup_by(|later, earlier| later.path == earlier.path);
-        for directory in pending {
-            let fail = |e: Errno| ImageError::unpack(&directory.path, e);
-            let dir = match open_dir_beneath(self.root, &directory.path) {
-                Ok(dir) => dir,
-                // A later entry replaced the directory by something else.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                Err(error) => return Err(fail(error)),
-            };
-            if let Some((uid, gid)) = directory.owner {
-                rustix::fs::fchown(&dir, Some(uid), Some(gid)).map_err(fail)?;
-            }
-            // The layer's root must stay movable and readable for the store's owner.
-            let mode = if directory.path.is_empty() { directory.mode | 0o700 } else { directory.mode };
-            rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(fail)?;
-            if let Some(mtime) = directory.mtime {
-                rustix::fs::futimens(&dir, &timestamps(mtime)).map_err(fail)?;
-            }
-        }
-        Ok(self.done)
     }
 }
 
@@ -385,26 +326,4 @@ fn lookup(parent: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Stat>, Errno> {
 
 fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
-}
-
-fn is_whiteout(stat: &Stat) -> bool {
-    file_type(stat) == FileType::CharacterDevice && stat.st_rdev == 0
-}
-
-fn make_opaque(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
-    set_opaque(open_dir_beneath(parent, name)?.as_fd())
-}
-
-fn set_opaque(dir: BorrowedFd<'_>) -> Result<(), Errno> {
-    rustix::fs::fsetxattr(dir, OPAQUE_XATTR, b"y", XattrFlags::empty())
-}
-
-fn mtime(member: &Member) -> Timespec {
-    // Times that the kernel would not take (negative, absurd) become 1970; images have no use for them.
-    let seconds = if (0..1 << 40).contains(&member.mtime) { member.mtime } else { 0 };
-    Timespec { tv_sec: seconds, tv_nsec: i64::from(member.mtime_nanos) }
-}
-
-fn timestamps(mtime: Timespec) -> Timestamps {
-    Timestamps { last_access: mtime, last_modification: mtime }
 }
