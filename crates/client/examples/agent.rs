@@ -14,6 +14,7 @@ fn main() -> std::io::Result<()> {
     let stream = Some(stream);
     serve(Config {
         stream,
+        pipes: None,
         device: None,
         listener: None,
         door: None,
@@ -21,5 +22,6 @@ fn main() -> std::io::Result<()> {
         root,
         oom_score: None,
         command_filter: None,
+        spare_filter: None,
     })
 }

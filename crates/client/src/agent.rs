@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::driver::{Driver, greet};
 use crate::link::{Link, LinkOwner};
 use crate::stream::{Answer, Backlog, SHORT};
-use crate::{ClientError, Connection, Download, Process, Upload, Watcher};
+use crate::{ClientError, Connection, Download, Listener, Process, Upload, Watcher};
 
 /// Most entries [`Agent::list`] returns.
 pub const MAX_LISTING: usize = 1_000_000;
@@ -254,9 +254,33 @@ impl Agent {
 
     /// Connects to a TCP port on loopback inside.
     pub async fn dial(&self, port: u16) -> Result<Connection, ClientError> {
-        let stream = self.owner().open(&Request::Dial { port }, SHORT)?;
+        self.connected(&Request::Dial { port }).await
+    }
+
+    pub(crate) async fn connected(&self, request: &Request) -> Result<Connection, ClientError> {
+        let stream = self.owner().open(request, SHORT)?;
         stream.answer::<()>().await?;
         Ok(Connection::new(stream))
+    }
+
+    /// Listens on a TCP port on loopback inside, from 1024; 0 for any.
+    pub async fn listen(&self, port: u16) -> Result<Listener, ClientError> {
+        let stream = self.owner().open(&Request::Listen { port }, SHORT)?;
+        let port = stream.answer::<u16>().await?;
+        Ok(Listener { agent: self.clone(), next: Request::Accept { port }, _stream: stream })
+    }
+
+    /// Makes a Unix socket inside that its user can connect to, and listens on it.
+    pub async fn listen_at(&self, target: Target) -> Result<Listener, ClientError> {
+        let stream = self.owner().open(&Request::ListenAt(target.clone()), SHORT)?;
+        stream.answer::<()>().await?;
+        Ok(Listener { agent: self.clone(), next: Request::AcceptAt(target), _stream: stream })
+    }
+
+    /// Has what is started from now on filtered, for a sandbox that is about to be able to write to the host; fails where
+    /// something runs already.
+    pub async fn filter_commands(&self) -> Result<(), ClientError> {
+        self.ask(Request::FilterCommands).await
     }
 
     /// Waits until the agent answers.

@@ -1,17 +1,41 @@
-//! A connection to a port inside.
+//! Connections to ports inside, and from ports and sockets there.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use sloplet_wire::Channel;
+use sloplet_wire::{Channel, Request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::ClientError;
 use crate::stream::{Incoming, StreamHandle};
+use crate::{Agent, ClientError};
 
-/// A TCP connection to a port inside. Each half closes by itself; dropping it closes both at once, and bytes still
+/// A port or a Unix socket inside that is listened on. Dropping it closes the port or removes the socket; connections that were
+/// taken go on.
+pub struct Listener {
+    pub(crate) agent: Agent,
+    /// What asks for the next connection.
+    pub(crate) next: Request,
+    pub(crate) _stream: StreamHandle,
+}
+
+impl Listener {
+    /// The next connection to it.
+    pub async fn accept(&self) -> Result<Connection, ClientError> {
+        self.agent.connected(&self.next).await
+    }
+
+    /// The port, if it is one.
+    pub fn port(&self) -> Option<u16> {
+        match self.next {
+            Request::Accept { port } => Some(port),
+            _ => None,
+        }
+    }
+}
+
+/// A connection to a port inside, or from a port or a socket there. Each half closes by itself; dropping it closes both at once, and bytes still
 /// under way may be lost.
 pub struct Connection {
     stream: StreamHandle,

@@ -7,7 +7,7 @@
 //! - [`Process`], [`Stdin`] (`process`): a running process and its input.
 //! - [`Download`], [`Upload`] (`transfer`): files and archives.
 //! - [`Watcher`] (`watcher`): changes in a folder.
-//! - [`Connection`] (`dialed`): a TCP connection to a port inside.
+//! - [`Connection`], [`Listener`] (`dialed`): connections to ports inside, and from ports and sockets there.
 //! - `link`: what all streams of a connection share; `driver`: the one task that reads and dispatches;
 //!   `outgoing`: frames on their way out; `stream` and `inbound`: one stream and what it has received.
 //!
@@ -43,7 +43,7 @@ mod transfer;
 mod watcher;
 
 pub use agent::{Agent, MAX_LISTING};
-pub use dialed::Connection;
+pub use dialed::{Connection, Listener};
 pub use error::ClientError;
 pub use process::{Observer, Output, Process, ProcessEvent, Stdin};
 pub use sloplet_wire as wire;

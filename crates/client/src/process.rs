@@ -69,6 +69,11 @@ impl Process {
         self.stdin.take()
     }
 
+    /// Gives it back.
+    pub fn give_stdin(&mut self, stdin: Stdin) {
+        self.stdin = Some(stdin);
+    }
+
     /// Lets somebody see what it does from now on.
     pub fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);

@@ -228,6 +228,12 @@ impl Answer for Entry {
     }
 }
 
+impl Answer for u16 {
+    fn from_event(event: Event) -> Option<Self> {
+        if let Event::Listening { port } = event { Some(port) } else { None }
+    }
+}
+
 impl Answer for Vec<ProcessInfo> {
     fn from_event(event: Event) -> Option<Self> {
         if let Event::Processes(processes) = event { Some(processes) } else { None }
