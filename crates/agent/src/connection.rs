@@ -1,4 +1,4 @@
-//! A session with the host over one socket.
+//! A session with the host over one socket, a device, or a pipe each way.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     /// It is a device, not a socket.
     pub(crate) device: bool,
+    /// What is written to, where the other one is only read from.
+    output: Option<OwnedFd>,
     pub(crate) decoder: Decoder,
     pub(crate) out: Outgoing,
     pub(crate) streams: BTreeMap<u32, Stream>,
@@ -53,21 +55,29 @@ impl Connection {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // Larger than the default where allowed: fewer turns for the same bytes.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER);
-        Ok(Self::greeting(socket, false))
+        Ok(Self::greeting(socket, false, None))
     }
 
     /// Takes over a device that does not block, and greets.
     pub(crate) fn on_device(device: OwnedFd) -> Self {
-        Self::greeting(device, true)
+        Self::greeting(device, true, None)
     }
 
-    fn greeting(socket: OwnedFd, device: bool) -> Self {
+    /// Takes over two descriptors of whatever kind, and greets. The one for output is not asked again to be heard of.
+    pub(crate) fn over_pipes(input: OwnedFd, output: OwnedFd) -> Result<Self, Errno> {
+        rustix::io::ioctl_fionbio(&input, true)?;
+        rustix::io::ioctl_fionbio(&output, true)?;
+        Ok(Self::greeting(input, false, Some(output)))
+    }
+
+    fn greeting(socket: OwnedFd, device: bool, output: Option<OwnedFd>) -> Self {
         let mut out = Outgoing::default();
         let build = concat!("sloplet-agent ", env!("CARGO_PKG_VERSION")).to_owned();
         out.frame(Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION, build }));
         Self {
             socket,
             device,
+            output,
             decoder: Decoder::new(),
             out,
             streams: BTreeMap::new(),
@@ -80,7 +90,7 @@ impl Connection {
 
     /// Reads once into the decoder.
     pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> Received {
-        let read = match self.device {
+        let read = match self.device || self.output.is_some() {
             true => rustix::io::read(&self.socket, &mut *scratch),
             false => rustix::net::recv(&self.socket, &mut *scratch, RecvFlags::DONTWAIT).map(|(len, _)| len),
         };
@@ -107,10 +117,17 @@ impl Connection {
 
     /// Sends what the socket takes.
     pub(crate) fn flush(&mut self, id: u32, poll: &Poll) {
-        let Ok(drained) = self.out.flush(&self.socket, self.device) else {
+        let flushed = match &self.output {
+            Some(output) => self.out.flush(output, true),
+            None => self.out.flush(&self.socket, self.device),
+        };
+        let Ok(drained) = flushed else {
             self.dead = true;
             return;
         };
+        if self.output.is_some() {
+            return;
+        }
         // Only while something waits: the host's every read would wake the agent otherwise.
         if drained == self.wants_output {
             self.wants_output = !drained;

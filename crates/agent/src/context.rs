@@ -9,10 +9,11 @@ use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use sloplet_sys::filter::SockFilter;
 use sloplet_sys::identity::ActingAs;
-use sloplet_wire::Failure;
+use sloplet_wire::{ErrorCode, Failure};
 
-use crate::failure;
+use crate::failure::{self, fail};
 use crate::files::resolve::Root;
+use crate::listen::Listeners;
 use crate::poll::Poll;
 use crate::users::{self, User};
 use crate::{Config, Identity};
@@ -25,7 +26,10 @@ pub(crate) struct Context {
     pub(crate) identity: Identity,
     pub(crate) oom: Option<OomScore>,
     pub(crate) command_filter: Option<Vec<SockFilter>>,
+    spare_filter: Option<Vec<SockFilter>>,
     pub(crate) ignored_signals: Vec<i32>,
+    /// Ports and sockets that it listens on for the host.
+    pub(crate) listeners: Listeners,
 }
 
 /// The agent's own score, raised while it forks.
@@ -67,8 +71,28 @@ impl Context {
             identity: config.identity.clone(),
             oom,
             command_filter: config.command_filter.clone(),
+            spare_filter: config.spare_filter.clone(),
             ignored_signals: sloplet_sys::spawn::ignored_signals(),
+            listeners: Listeners::default(),
         })
+    }
+
+    /// Puts the spare filter in force. Whoever runs already would not be under it.
+    pub(crate) fn filter_commands(&mut self) -> Result<(), Failure> {
+        if self.command_filter.is_some() {
+            return Ok(());
+        }
+        if self.spare_filter.is_none() {
+            return Err(fail(ErrorCode::Unsupported, "this agent was given no filter for later"));
+        }
+        // The kernel leaves out the first process of a namespace, which is this one.
+        match sloplet_sys::spawn::send_signal(-1, 0) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => {
+                self.command_filter = self.spare_filter.take();
+                Ok(())
+            }
+            _ => Err(fail(ErrorCode::Invalid, "processes run here already, which no filter would hold")),
+        }
     }
 
     /// The user that a request names, or the default one.

@@ -1,6 +1,7 @@
-//! Connections to ports inside.
+//! Connections to ports inside, and from what is listened on there.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -9,23 +10,28 @@ use sloplet_wire::{Channel, Event, Failure, MAX_PAYLOAD};
 
 use crate::context::Context;
 use crate::failure;
-use crate::poll::Readiness;
+use crate::listen::Spot;
+use crate::poll::{Readiness, Token};
 use crate::stream::{Job, Step, StreamIo};
 
-/// A `Dial` request.
+/// A `Dial` or an `Accept` request.
 pub(crate) struct Dial {
-    port: u16,
+    spot: Spot,
     state: State,
     readable: bool,
     writable: bool,
     hangup: bool,
     output_over: bool,
     input_over: bool,
+    /// Whether it is told of connections.
+    watched: bool,
 }
 
 enum State {
     /// Nothing tried yet.
     New,
+    /// Waiting for somebody to connect.
+    Accepting(Rc<OwnedFd>),
     /// Trying IPv4, then IPv6.
     Connecting(OwnedFd, Family),
     Connected(OwnedFd),
@@ -39,26 +45,60 @@ enum Family {
 
 impl Dial {
     pub(crate) fn new(port: u16) -> Self {
+        Self::to(Spot::Port(port))
+    }
+
+    fn to(spot: Spot) -> Self {
         Self {
-            port,
+            spot,
             state: State::New,
             readable: false,
             writable: false,
             hangup: false,
             output_over: false,
             input_over: false,
+            watched: false,
+        }
+    }
+
+    /// Waits for a connection to what the agent listens on.
+    pub(crate) fn accepting(context: &Context, spot: Spot) -> Result<Self, Failure> {
+        let state = State::Accepting(context.listeners.of(&spot)?);
+        Ok(Self { state, ..Self::to(spot) })
+    }
+
+    /// Takes a connection, if there is one.
+    fn accept(&mut self, listener: Rc<OwnedFd>, io: &mut StreamIo<'_>, context: &Context) -> Result<Step, Failure> {
+        let failed = |error| failure::errno(error, format_args!("waiting for a connection to {}", self.spot));
+        match rustix::net::accept_with(&listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => {
+                let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+                io.watch(context, &socket).map_err(failed)?;
+                (self.readable, self.writable, self.hangup) = (false, false, false);
+                self.state = State::Connected(socket);
+                io.event(&Event::Done);
+                Ok(Step::Again)
+            }
+            // Somebody who has left already, or whom another request took.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {
+                self.readable = false;
+                self.state = State::Accepting(listener);
+                Ok(Step::Wait)
+            }
+            Err(error) => Err(failed(error)),
         }
     }
 
     fn describe(&self, error: Errno) -> Failure {
-        failure::errno(error, format_args!("connecting to port {}", self.port))
+        failure::errno(error, format_args!("connecting to {}", self.spot))
     }
 
     /// Begins to connect. An error that comes at once is of this family only.
     fn connect(&mut self, family: Family, io: &StreamIo<'_>, context: &Context) -> Result<(), Errno> {
+        let Spot::Port(port) = self.spot else { return Err(Errno::AFNOSUPPORT) };
         let (domain, address) = match family {
-            Family::V4 => (AddressFamily::INET, SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))),
-            Family::V6 => (AddressFamily::INET6, SocketAddr::from((Ipv6Addr::LOCALHOST, self.port))),
+            Family::V4 => (AddressFamily::INET, SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+            Family::V6 => (AddressFamily::INET6, SocketAddr::from((Ipv6Addr::LOCALHOST, port))),
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(domain, SocketType::STREAM, flags, None)?;
@@ -77,6 +117,19 @@ impl Dial {
     fn establish(&mut self, io: &mut StreamIo<'_>, context: &Context) -> Result<Step, Failure> {
         let (result, family) = match std::mem::replace(&mut self.state, State::New) {
             State::New => (self.connect(Family::V4, io, context), Family::V4),
+            State::Accepting(listener) => {
+                if !self.watched {
+                    self.watched = true;
+                    // The socket stays registered for as long as it is open; who waits for it last is told.
+                    let token = Token::Stream(io.key);
+                    match context.poll.add(&*listener, token) {
+                        Err(Errno::EXIST) => context.poll.pass_on(&*listener, token),
+                        result => result,
+                    }
+                    .map_err(|error| self.describe(error))?;
+                }
+                return self.accept(listener, io, context);
+            }
             State::Connecting(socket, family) if self.writable || self.hangup => {
                 match rustix::net::sockopt::socket_error(&socket).unwrap_or_else(Err) {
                     Ok(()) => {

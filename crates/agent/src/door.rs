@@ -4,10 +4,10 @@
 //! the socket and sends the agent [`LET_GO`]. The agent closes its connections and its socket, says so by [`GONE`], and waits for
 //! the gate to be there again: afterwards, or where the machine goes on from what was saved. Then it listens anew.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
@@ -23,14 +23,17 @@ pub const GONE: &str = "gone";
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Listens at a path, in a folder for this user only.
+/// Listens at a path, in a folder for this user only, unless it is there: then its owner has said for whom.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     // Of an agent before this one.
     let _ = std::fs::remove_file(path);
-    Ok(UnixListener::bind(path)?.into())
+    let listener = UnixListener::bind(path)?;
+    // Who may come is said by the folder alone.
+    std::fs::set_permissions(path, Permissions::from_mode(0o777))?;
+    Ok(listener.into())
 }
 
 /// Says that all sockets are closed, waits for the gate, and listens again.

@@ -8,9 +8,10 @@ use rustix::fs::{Access, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use sloplet_sys::spawn::{self, Credentials, Program, StartError, WorkDir};
-use sloplet_wire::{ErrorCode, Exec, Failure};
+use sloplet_wire::{Builtin, ErrorCode, Exec, Failure};
 
 use crate::Identity;
+use crate::builtin;
 use crate::context::{Actor, Context, OomScore};
 use crate::failure::{self, fail, shown};
 use crate::files::resolve::absolute;
@@ -38,14 +39,21 @@ pub(crate) fn start(
     key: StreamKey,
 ) -> Result<Process, Failure> {
     let user = context.user(exec.user.as_deref())?;
-    let argv = strings(exec.argv, "argument")?;
+    let mut argv = strings(exec.argv, "argument")?;
     let mut env = strings(exec.env, "environment variable")?;
     add_user(&mut env, &user);
-    let Some(name) = argv.first().map(|name| name.as_bytes()) else {
+    let Some(name) = argv.first().map(|name| name.as_bytes().to_vec()) else {
         return Err(fail(ErrorCode::Invalid, "no program given"));
     };
-    let candidates = skip_missing(candidates(name, &env)?);
-    let program = shown(name);
+    let program = shown(&name);
+    let (candidates, inner) = match exec.builtin {
+        None => (skip_missing(candidates(&name, &env)?), None),
+        Some(Builtin::Shell) => (vec![shell(&user, &mut argv, &mut env)?], None),
+        Some(builtin) => {
+            argv.push(c_string(user.home.clone(), "home")?);
+            (Vec::new(), Some(builtin::of(builtin)?))
+        }
+    };
     let (cwd, cwd_shown) = match exec.cwd {
         Some(path) => {
             let path = absolute(&path, &user.home)?;
@@ -122,6 +130,7 @@ pub(crate) fn start(
         filter: context.command_filter.as_deref(),
         credentials: credentials.as_ref(),
         ignored_signals: &context.ignored_signals,
+        inner,
     };
     let starting = OomScore::raised(context.oom.as_ref(), || spawn::start(&program)).map_err(|error| {
         let number = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -148,6 +157,26 @@ fn add_user(env: &mut Vec<CString>, user: &User) {
             env.push(line);
         }
     }
+}
+
+/// Shells for users whose own is missing, or made to turn people away.
+const SHELLS: [&[u8]; 2] = [b"/bin/bash", b"/bin/sh"];
+
+/// Puts the user's shell in place of the first argument.
+fn shell(user: &User, argv: &mut [CString], env: &mut Vec<CString>) -> Result<CString, Failure> {
+    let turns_away = |path: &[u8]| path.ends_with(b"/nologin") || path.ends_with(b"/false");
+    let own = user.shell.as_deref().filter(|path| !turns_away(path));
+    let usable = |path: &&[u8]| rustix::fs::access(*path, Access::EXISTS).is_ok();
+    let Some(path) = own.into_iter().chain(SHELLS).find(usable) else {
+        return Err(fail(ErrorCode::NotFound, "this sandbox has no shell: neither the user's own nor /bin/sh"));
+    };
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    // A dash before its name makes it a login shell.
+    let first = if argv.len() == 1 { [b"-", name].concat() } else { name.to_vec() };
+    argv[0] = c_string(first, "shell")?;
+    env.retain(|line| !line.as_bytes().starts_with(b"SHELL="));
+    env.push(c_string([b"SHELL=", path].concat(), "shell")?);
+    c_string(path.to_vec(), "shell")
 }
 
 /// Turns a child's report into words.

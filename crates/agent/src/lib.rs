@@ -7,10 +7,11 @@
 //! - `server`: the loop: readiness, a fair queue of small slices of work, timers, dispatch of requests.
 //! - `connection`, `stream`, `outgoing`, `poll`: the multiplexed byte stream, its flow control, the waiting.
 //! - `process`, `exec`, `terminal`, `ring`, `lingering`: started programs, from fork to exit status.
+//! - `builtin/*`: what it starts without a program of the image: an SFTP server, a joined socket.
 //! - `users`, `context`: who a request acts as, in the sandbox's own terms.
 //! - `files/*`: everything on paths, resolved by the kernel below one root (`openat2`).
 //! - [`program`]: the agent as a program, for walls that start a file.
-//! - `pack`, `unpack`: folders as tar streams; `watch`: changes; `dial`: ports; `processes`: the process list.
+//! - `pack`, `unpack`: folders as tar streams; `watch`: changes; `dial`, `listen`: ports and sockets; `processes`: the process list.
 //!
 //! # Fairness
 //! Work is cut into slices: one read of a pipe, a few hundred directory entries, a chunk of a file. Every runnable
@@ -38,6 +39,7 @@ use std::time::Duration;
 
 use sloplet_sys::filter::SockFilter;
 
+mod builtin;
 mod connection;
 mod context;
 mod dial;
@@ -46,6 +48,7 @@ mod exec;
 mod failure;
 mod files;
 mod lingering;
+mod listen;
 mod outgoing;
 mod pack;
 mod poll;
@@ -69,6 +72,8 @@ pub const OUTPUT_GRACE: Duration = Duration::from_millis(100);
 pub struct Config {
     /// The first connection: a connected stream socket.
     pub stream: Option<OwnedFd>,
+    /// A connection over two descriptors of whatever kind: what is read from, and what is written to.
+    pub pipes: Option<(OwnedFd, OwnedFd)>,
     /// A character device, such as a virtio port, that carries one connection at a time: a new one whenever the host
     /// opens its end again.
     pub device: Option<PathBuf>,
@@ -86,6 +91,8 @@ pub struct Config {
     pub oom_score: Option<File>,
     /// A seccomp filter for commands, on top of what the agent itself is under.
     pub command_filter: Option<Vec<SockFilter>>,
+    /// One that [`sloplet_wire::Request::FilterCommands`] puts in force later.
+    pub spare_filter: Option<Vec<SockFilter>>,
 }
 
 /// Whom processes and file operations may be.

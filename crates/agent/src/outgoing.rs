@@ -67,11 +67,11 @@ impl Outgoing {
         Ok(&self.buffer[at..at + filled])
     }
 
-    /// Sends as much as the socket, or device, takes. `Ok(false)` when some remains.
-    pub(crate) fn flush(&mut self, socket: impl AsFd, device: bool) -> Result<bool, Errno> {
+    /// Sends as much as the socket, or what is none, takes. `Ok(false)` when some remains.
+    pub(crate) fn flush(&mut self, socket: impl AsFd, file: bool) -> Result<bool, Errno> {
         while self.start < self.end {
             let pending = &self.buffer[self.start..self.end];
-            let sent = match device {
+            let sent = match file {
                 true => rustix::io::write(&socket, pending),
                 false => rustix::net::send(&socket, pending, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
             };

@@ -4,7 +4,6 @@
 //! __agent serve (--listen PATH | --device PATH | --fd N | --stdio)... --user NAME | --fixed NAME:HOME
 //!               [--root PATH] [--filter] [--allowlist] [--confine] [--closed PATH] [--score N]
 //! __agent relay PATH
-//! __agent join
 //! ```
 //! - `--fd` is a connected stream socket, inherited; `--device` a character device such as a virtio port, used again for
 //!   each host that opens its other end; `--listen` a socket, in a folder that only the agent's user may enter.
@@ -17,7 +16,6 @@
 //! - `--closed` names a copy of this program that nobody inside can read: the agent goes on as that one, with its score for the
 //!   out-of-memory killer (`--score`) open already, for the copy could not open it.
 //! - `relay` joins its standard input and output to an agent that listens, for hosts that have no other way to reach it.
-//! - `join` does the same for a socket that is its standard error, which is how `--stdio` works.
 
 use std::fs::File;
 use std::io;
@@ -54,10 +52,9 @@ pub fn main(words: &[String], measures: Measures) -> io::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["relay", path] => relay(&UnixStream::connect(path)?),
-        ["join"] => relay(&UnixStream::from(SingleThreaded::prove()?.inherited(2)?)),
         ["serve", before @ .., "--closed", closed] => Err(go_on_as(closed, before)),
         ["serve", options @ ..] => serve(config(options, measures)?),
-        _ => Err(io::Error::other("what to do is missing: serve, relay or join")),
+        _ => Err(io::Error::other("what to do is missing: serve or relay")),
     }
 }
 
@@ -65,6 +62,7 @@ fn config(options: &[&str], measures: Measures) -> io::Result<Config> {
     let thread = SingleThreaded::prove()?;
     let mut config = Config {
         stream: None,
+        pipes: None,
         device: None,
         listener: None,
         door: None,
@@ -72,6 +70,7 @@ fn config(options: &[&str], measures: Measures) -> io::Result<Config> {
         root: PathBuf::from("/"),
         oom_score: own_score().ok(),
         command_filter: None,
+        spare_filter: None,
     };
     let (mut allowlist, mut confined, mut options) = (false, false, options.iter());
     while let Some(option) = options.next() {
@@ -79,7 +78,7 @@ fn config(options: &[&str], measures: Measures) -> io::Result<Config> {
             "--filter" => config.command_filter = Some((measures.set_id)()),
             "--allowlist" => allowlist = true,
             "--confine" => confined = true,
-            "--stdio" => config.stream = Some(join_standard_streams()?),
+            "--stdio" => config.pipes = Some(standard_streams()?),
             _ => {}
         }
         if matches!(*option, "--filter" | "--allowlist" | "--confine" | "--stdio") {
@@ -110,7 +109,7 @@ fn config(options: &[&str], measures: Measures) -> io::Result<Config> {
             _ => return Err(io::Error::other(format!("{option} is not known"))),
         }
     }
-    if config.stream.is_none() && config.device.is_none() && config.listener.is_none() {
+    if config.stream.is_none() && config.pipes.is_none() && config.device.is_none() && config.listener.is_none() {
         return Err(io::Error::other("a stream is missing: --listen, --device, --fd or --stdio"));
     }
     // While there is somebody to be told of a failure.
@@ -148,14 +147,10 @@ fn go_on_as(closed: &str, options: &[&str]) -> io::Error {
     command.exec()
 }
 
-/// A socket whose other end is joined to the standard input and output, which may be pipes, by a process of its own.
-fn join_standard_streams() -> io::Result<OwnedFd> {
-    let (ours, theirs) = UnixStream::pair()?;
-    let mut joining = std::process::Command::new("/proc/self/exe");
-    joining.args([SUBCOMMAND, "join"]).env_clear().stderr(OwnedFd::from(theirs));
-    // Reaped like all others.
-    drop(joining.spawn()?);
-    Ok(ours.into())
+/// Copies of the standard input and output. They are the agent's alone: a process that passed bytes on between them and a
+/// socket could be killed by whoever is the same user.
+fn standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok((io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 /// Copies in both directions until both have ended.

@@ -82,6 +82,7 @@ impl Server {
             Request::Signal { pid, signal, group } => self.signal(pid, signal, group).map(Some),
             Request::Resize { pid, size } => self.resize(pid, size).map(Some),
             Request::SendInput { pid, data, end } => self.send_input(pid, &data, end).map(Some),
+            Request::FilterCommands => self.context.filter_commands().map(|()| Some(Event::Done)),
             other => match files::begin(other, self)? {
                 files::Begun::Answer(event) => Ok(Some(event)),
                 files::Begun::Job(job) => {

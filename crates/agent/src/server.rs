@@ -177,6 +177,9 @@ impl Server {
         if let Some(stream) = config.stream {
             server.connect(stream)?;
         }
+        if let Some((input, output)) = config.pipes {
+            server.connect_pipes(input, output)?;
+        }
         Ok(server)
     }
 
@@ -308,6 +311,15 @@ impl Server {
         let id = self.next_id();
         self.context.poll.add_input(&socket, Token::Connection(id))?;
         self.connections.insert(id, Connection::new(socket)?);
+        self.enqueue(Runnable::Connection(id));
+        Ok(())
+    }
+
+    fn connect_pipes(&mut self, input: OwnedFd, output: OwnedFd) -> Result<(), Errno> {
+        let id = self.next_id();
+        self.context.poll.add_input(&input, Token::Connection(id))?;
+        self.context.poll.add(&output, Token::Connection(id))?;
+        self.connections.insert(id, Connection::over_pipes(input, output)?);
         self.enqueue(Runnable::Connection(id));
         Ok(())
     }

@@ -2,21 +2,26 @@
 //!
 //! The archive is hostile, and so is whoever changes the folder meanwhile: entries that are absolute or contain `..` are
 //! refused, parents are resolved by the kernel and may not leave the folder (whatever symlinks the archive has put
-//! there before), existing files are replaced rather than written through, devices are refused, setuid bits dropped.
+//! there before), existing files are replaced rather than written through, devices are refused, setuid bits dropped. A file
+//! appears when all of it has come.
+
+mod extension;
+mod folder;
+mod place;
 
 use std::ffi::CString;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use sloplet_wire::{ErrorCode, Event, Failure};
 use tar::{EntryType, Header};
 
 use crate::context::Context;
 use crate::failure::{self, fail, shown};
-use crate::files::Subject;
-use crate::files::resolve::open_at;
+use crate::files::{Subject, temporary_name};
 use crate::stream::{Job, Step, StreamIo};
+use place::components;
 
 /// Tar counts in these.
 const BLOCK: usize = 512;
@@ -33,9 +38,6 @@ const MAX_EXTENSION: u64 = 256 * 1024;
 /// Longest path; the kernel takes no longer one.
 const MAX_PATH: usize = 4095;
 
-/// Folders whose owner may not write in them wait for their permissions until the end. No sane archive has many.
-const MAX_DELAYED: usize = 4096;
-
 /// An `Unpack` request.
 pub(crate) struct Unpack {
     subject: Subject,
@@ -48,6 +50,8 @@ pub(crate) struct Unpack {
     delayed: Vec<(Vec<u8>, u32)>,
     /// The folder of the last entry: the next one is mostly in it too.
     parent: Option<(Vec<u8>, OwnedFd)>,
+    /// What a file is called until all of it has come.
+    draft: CString,
 }
 
 /// What stands before a header and replaces parts of it.
@@ -67,9 +71,12 @@ enum State {
         left: u64,
         padding: u64,
     },
-    /// Writing a file.
+    /// Writing a file, under another name until all of it has come.
     File {
         file: OwnedFd,
+        /// Its name, and whether it is in the base itself; else it is in `parent`.
+        name: CString,
+        in_base: bool,
         path: Vec<u8>,
         left: u64,
         padding: u64,
@@ -99,6 +106,7 @@ impl Unpack {
             next: Overrides::default(),
             delayed: Vec::new(),
             parent: None,
+            draft: temporary_name(),
         })
     }
 
@@ -223,112 +231,43 @@ impl Unpack {
         self.state = if total == 0 { State::Header } else { State::Skip(total) };
     }
 
-    /// Uses an extension once it is complete.
-    fn settle_extension(&mut self) -> Result<(), Failure> {
-        let State::Extension { kind, bytes, left: 0, padding: 0 } = &mut self.state else {
-            return Ok(());
-        };
-        let (kind, mut bytes) = (*kind, std::mem::take(bytes));
-        self.state = State::Header;
-        if kind == EntryType::XHeader {
-            return self.pax(&bytes);
-        }
-        while bytes.last() == Some(&0) {
-            bytes.pop();
-        }
-        match kind {
-            EntryType::GNULongName => self.next.path = Some(bytes),
-            _ => self.next.link = Some(bytes),
-        }
-        Ok(())
-    }
-
-    /// PAX records: `length key=value\n`. Unknown keys (times, owners, extended attributes) are passed over.
-    fn pax(&mut self, mut records: &[u8]) -> Result<(), Failure> {
-        let broken = || fail(ErrorCode::Invalid, "a damaged tar archive: bad PAX record");
-        while !records.is_empty() {
-            let space = records.iter().position(|byte| *byte == b' ').ok_or_else(broken)?;
-            let number = std::str::from_utf8(&records[..space]).ok().and_then(|text| text.parse::<usize>().ok());
-            let len = number.filter(|len| *len > space + 1 && *len <= records.len()).ok_or_else(broken)?;
-            let record = records[space + 1..len].strip_suffix(b"\n").ok_or_else(broken)?;
-            let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(broken)?;
-            let (key, value) = (&record[..equals], &record[equals + 1..]);
-            match key {
-                b"path" => self.next.path = Some(value.to_vec()),
-                b"linkpath" => self.next.link = Some(value.to_vec()),
-                b"size" => {
-                    let text = std::str::from_utf8(value).map_err(|_| broken())?;
-                    self.next.size = Some(text.parse().map_err(|_| broken())?);
-                }
-                _ if key.starts_with(b"GNU.sparse") => {
-                    return Err(fail(ErrorCode::Unsupported, "sparse files in archives are not unpacked"));
-                }
-                _ => {}
-            }
-            records = &records[len..];
-        }
-        Ok(())
-    }
-
     fn file(&mut self, components: &[&[u8]], path: &[u8], size: u64, mode: u32, modified: u64) -> Result<(), Failure> {
+        let draft = self.draft.clone();
         let (parent, name) = self.place(components)?;
         let describe = |error| failure::errno(error, format_args!("unpacking {}", shown(path)));
-        clear_the_way(parent, &name).map_err(describe)?;
+        // Told before all of it has come.
+        if is_folder(parent, &name) {
+            return Err(describe(Errno::ISDIR));
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(parent, &name, flags, Mode::RUSR | Mode::WUSR).map_err(describe)?;
-        let path = path.to_vec();
-        self.state = State::File { file, path, left: size, padding: padding(size), mode, modified };
+        let file = rustix::fs::openat(parent, &draft, flags, Mode::RUSR | Mode::WUSR).map_err(describe)?;
+        let (path, in_base) = (path.to_vec(), components.len() == 1);
+        self.state = State::File { file, name, in_base, path, left: size, padding: padding(size), mode, modified };
         self.settle_file()
     }
 
     /// Finishes a file once all of it has come.
     fn settle_file(&mut self) -> Result<(), Failure> {
-        let State::File { file, path, left: 0, padding, mode, modified } = &self.state else {
+        let State::File { file, name, in_base, path, left: 0, padding: 0, mode, modified } = &self.state else {
             return Ok(());
         };
-        if *padding == 0 {
-            let describe = |error| failure::errno(error, format_args!("unpacking {}", shown(path)));
-            rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o777)).map_err(describe)?;
-            let time = Timespec { tv_sec: i64::try_from(*modified).unwrap_or(0), tv_nsec: 0 };
-            let _ = rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time });
-            self.state = State::Header;
-        }
+        let describe = |error| failure::errno(error, format_args!("unpacking {}", shown(path)));
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o777)).map_err(describe)?;
+        let time = Timespec { tv_sec: i64::try_from(*modified).unwrap_or(0), tv_nsec: 0 };
+        let _ = rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time });
+        // Takes the place of what was there, without following or opening it.
+        let folder = self.folder_of(*in_base);
+        rustix::fs::renameat(folder, &self.draft, folder, name).map_err(describe)?;
+        self.state = State::Header;
         Ok(())
     }
 
-    fn folder(&mut self, components: &[&[u8]], mode: u32) -> Result<(), Failure> {
-        if components.is_empty() {
-            // The folder itself, which keeps its own permissions.
-            return Ok(());
+    /// The folder of the file that is being written.
+    fn folder_of(&self, in_base: bool) -> &OwnedFd {
+        match &self.parent {
+            Some((_, folder)) if !in_base => folder,
+            _ => &self.base,
         }
-        let path = components.join(&b'/');
-        let (parent, name) = self.place(components)?;
-        let describe = |error| failure::errno(error, format_args!("unpacking {}", shown(&path)));
-        let mode = mode & 0o1777;
-        // Files must be put in before a read-only folder becomes so.
-        match rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(mode | 0o300)) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => {
-                // Also through a symlink that stays inside.
-                open_at(
-                    &self.base,
-                    &path,
-                    OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-                    Mode::empty(),
-                    self.resolve,
-                )
-                .map_err(describe)?;
-                return Ok(());
-            }
-            Err(error) => return Err(describe(error)),
-        }
-        if mode & 0o300 != 0o300 {
-            if self.delayed.len() >= MAX_DELAYED {
-                return Err(fail(ErrorCode::Exhausted, "the archive has too many read-only folders"));
-            }
-            self.delayed.push((path, mode));
-        }
-        Ok(())
     }
 
     fn link(&mut self, kind: EntryType, names: &[&[u8]], path: &[u8], link: &[u8]) -> Result<(), Failure> {
@@ -354,76 +293,13 @@ impl Unpack {
         Ok(())
     }
 
-    /// The folder (made if missing) and name of an entry.
-    fn place(&mut self, components: &[&[u8]]) -> Result<(&OwnedFd, CString), Failure> {
-        let Some((name, folders)) = components.split_last() else {
-            return Err(fail(ErrorCode::Invalid, "an entry of the archive has no name"));
-        };
-        let name = CString::new(*name).map_err(|_| fail(ErrorCode::Invalid, "a name contains a NUL byte"))?;
-        if folders.is_empty() {
-            return Ok((&self.base, name));
-        }
-        let path = folders.join(&b'/');
-        let known = matches!(&self.parent, Some((known, _)) if *known == path);
-        if !known {
-            self.parent = Some((path, self.open_folders(folders)?));
-        }
-        match &self.parent {
-            Some((_, folder)) => Ok((folder, name)),
-            None => Err(fail(ErrorCode::Io, "a folder vanished")),
-        }
-    }
-
-    fn open_folders(&self, folders: &[&[u8]]) -> Result<OwnedFd, Failure> {
-        const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-        let open =
-            |depth: usize| open_at(&self.base, &folders[..depth].join(&b'/'), FOLDER, Mode::empty(), self.resolve);
-        let describe = |error, depth: usize| {
-            failure::errno(error, format_args!("folder {}", shown(&folders[..depth].join(&b'/'))))
-        };
-        // Deepest first: mostly it is there.
-        let mut depth = folders.len();
-        let mut folder = loop {
-            match open(depth) {
-                Ok(folder) => break Some(folder),
-                Err(Errno::NOENT) if depth > 1 => depth -= 1,
-                Err(Errno::NOENT) => {
-                    depth = 0;
-                    break None;
-                }
-                Err(error) => return Err(describe(error, depth)),
-            }
-        };
-        while depth < folders.len() {
-            let parent = folder.as_ref().unwrap_or(&self.base);
-            match rustix::fs::mkdirat(parent, folders[depth], Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(describe(error, depth + 1)),
-            }
-            depth += 1;
-            folder = Some(open(depth).map_err(|error| describe(error, depth))?);
-        }
-        folder.ok_or_else(|| fail(ErrorCode::Io, "a folder vanished"))
-    }
-
     fn finish(&mut self) -> Result<(), Failure> {
         match &self.state {
             State::Header if self.partial.is_empty() => {}
             State::Over => {}
             _ => return Err(fail(ErrorCode::Invalid, "the tar archive is cut off")),
         }
-        // The innermost first: the outer ones may forbid to reach them.
-        while let Some((path, mode)) = self.delayed.pop() {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let describe = |error| failure::errno(error, format_args!("unpacking {}", shown(&path)));
-            match open_at(&self.base, &path, flags, Mode::empty(), self.resolve) {
-                Ok(folder) => rustix::fs::fchmod(&folder, Mode::from_raw_mode(mode)).map_err(describe)?,
-                // Replaced by a later entry.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(error) => return Err(describe(error)),
-            }
-        }
-        Ok(())
+        self.settle_folders()
     }
 }
 
@@ -438,27 +314,27 @@ fn padding(size: u64) -> u64 {
     (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64
 }
 
-/// The names a path consists of; refuses those that lead elsewhere.
-fn components(path: &[u8]) -> Result<Vec<&[u8]>, Failure> {
-    let refuse = |why: &str| fail(ErrorCode::Denied, format!("archive entry {} {why}", shown(path)));
-    if path.starts_with(b"/") {
-        return Err(refuse("is absolute"));
-    }
-    if path.len() > MAX_PATH || path.contains(&0) {
-        return Err(refuse("is too long or contains a NUL byte"));
-    }
-    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
-    if names.contains(&&b".."[..]) {
-        return Err(refuse("leads out of the folder"));
-    }
-    Ok(names)
-}
-
 /// Removes what is in the way: opening it could write through a symlink or into another name of the same file.
 fn clear_the_way(folder: &OwnedFd, name: &CString) -> Result<(), Errno> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Whether a folder is in the way.
+fn is_folder(folder: &OwnedFd, name: &CString) -> bool {
+    let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+impl Drop for Unpack {
+    fn drop(&mut self) {
+        // A file that was cut off. What it was to replace is still there.
+        if let State::File { in_base, .. } = &self.state {
+            let _acting = self.subject.actor.act();
+            let _ = rustix::fs::unlinkat(self.folder_of(*in_base), &self.draft, AtFlags::empty());
+        }
     }
 }
 
@@ -483,20 +359,5 @@ impl Job for Unpack {
             }
         }
         Ok(Step::Again)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_that_lead_elsewhere_are_refused() {
-        assert_eq!(components(b"./a//b/.").unwrap(), [b"a", b"b"]);
-        assert!(components(b"./").unwrap().is_empty());
-        for bad in [&b"/etc/passwd"[..], b"../x", b"a/../../x", b"a/..", b"a\0b"] {
-            assert_eq!(components(bad).unwrap_err().code, ErrorCode::Denied, "{bad:?}");
-        }
-        assert!(components(&[b'x'; 5000]).is_err());
     }
 }

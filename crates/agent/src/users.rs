@@ -31,6 +31,8 @@ pub(crate) struct User {
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
     pub(crate) home: Vec<u8>,
+    /// The shell that is listed for them, if it makes sense.
+    pub(crate) shell: Option<Vec<u8>>,
 }
 
 /// Finds `asked` (`name`, `uid` or `uid:gid`), or the default user.
@@ -48,6 +50,7 @@ pub(crate) fn find(identity: &Identity, root: &Root, asked: Option<&str>) -> Res
                     gid: *gid,
                     groups: Vec::new(),
                     home: path_bytes(home).to_vec(),
+                    shell: None,
                 }),
             }
         }
@@ -105,16 +108,17 @@ fn look_up(asked: &str, passwd: &[u8], group: impl FnOnce() -> Vec<u8>) -> Resul
         // A bare number need not be listed. It gets the group of the same number and no home.
         let uid = id(who).ok_or_else(missing)?;
         let gid = asked_gid.unwrap_or(uid);
-        return Ok(User { name: None, uid, gid, groups: vec![gid], home: b"/".to_vec() });
+        return Ok(User { name: None, uid, gid, groups: vec![gid], home: b"/".to_vec(), shell: None });
     };
     let (Some(uid), Some(own_gid)) = (number(line.get(2)), number(line.get(3))) else {
         return Err(fail(ErrorCode::Invalid, format!("the line of user {asked:?} in /etc/passwd is malformed")));
     };
     let gid = asked_gid.unwrap_or(own_gid);
-    let home = match line.get(5) {
-        Some(home) if home.starts_with(b"/") && !home.contains(&0) => home.to_vec(),
-        _ => b"/".to_vec(),
+    let path = |field: usize| {
+        let path = line.get(field).filter(|path| path.starts_with(b"/") && !path.contains(&0));
+        path.map(|path| path.to_vec())
     };
+    let (home, shell) = (path(5).unwrap_or_else(|| b"/".to_vec()), path(6));
     let mut groups = vec![gid];
     if asked_gid.is_none() {
         let name = line.first().copied().unwrap_or_default();
@@ -128,7 +132,7 @@ fn look_up(asked: &str, passwd: &[u8], group: impl FnOnce() -> Vec<u8>) -> Resul
             }
         }
     }
-    Ok(User { name: text(line.first()).map(str::to_owned), uid, gid, groups, home })
+    Ok(User { name: text(line.first()).map(str::to_owned), uid, gid, groups, home, shell })
 }
 
 fn lines(database: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
@@ -195,12 +199,13 @@ mod tests {
             gid: 1001,
             groups: vec![1001, 10, 11],
             home: b"/home/user".to_vec(),
+            shell: Some(b"/bin/bash".to_vec()),
         };
         assert_eq!(found("user"), Ok(user.clone()));
-        assert_eq!(found("1000"), Ok(user));
-        let pair = User { name: Some("user".into()), uid: 1000, gid: 5, groups: vec![5], home: b"/home/user".to_vec() };
+        assert_eq!(found("1000"), Ok(user.clone()));
+        let pair = User { gid: 5, groups: vec![5], ..user };
         assert_eq!(found("1000:5"), Ok(pair));
-        let unlisted = User { name: None, uid: 4000, gid: 4000, groups: vec![4000], home: b"/".to_vec() };
+        let unlisted = User { name: None, uid: 4000, gid: 4000, groups: vec![4000], home: b"/".to_vec(), shell: None };
         assert_eq!(found("4000"), Ok(unlisted));
         assert_eq!(found("relative").unwrap().home, b"/");
     }

@@ -197,6 +197,45 @@ fn archives_cannot_write_elsewhere() {
 }
 
 #[test]
+fn a_file_appears_when_all_of_it_has_come() {
+    let (folder, mut agent) = agent();
+    let whole = [
+        entry(EntryType::Regular, b"first", b"", b"whole", 0o644),
+        entry(EntryType::Regular, b"deep/second", b"", &[7; 3000], 0o644),
+    ]
+    .concat();
+    let (into, names) = (folder.path().join("into"), |path: &std::path::Path| {
+        let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    });
+    // Cut off within the second: what was there before is still there, and nothing else.
+    fs::create_dir_all(into.join("deep")).unwrap();
+    fs::write(into.join("deep/second"), "old").unwrap();
+    assert_eq!(code(&unpack(&mut agent, "into", &whole[..2000])), ErrorCode::Invalid);
+    assert_eq!((names(&into), names(&into.join("deep"))), (vec!["deep".into(), "first".into()], vec!["second".into()]));
+    assert_eq!(fs::read(into.join("deep/second")).unwrap(), b"old");
+    assert_eq!(fs::read(into.join("first")).unwrap(), b"whole");
+    // The same when nobody says that it is over.
+    let stream = agent.client.open(&Request::Unpack(target("into")));
+    agent.client.send(stream, &whole[..2000]);
+    let begun = std::time::Instant::now();
+    while names(&into.join("deep")).len() < 2 {
+        assert!(begun.elapsed().as_secs() < 10, "nothing is written");
+    }
+    agent.client.reset(stream);
+    while names(&into.join("deep")).len() > 1 {
+        assert!(begun.elapsed().as_secs() < 10, "something is left");
+    }
+    assert_eq!(unpack(&mut agent, "into", &whole), Event::Done);
+    assert!(fs::read(into.join("deep/second")).unwrap() == [7; 3000]);
+    // A folder in the way is told, and stays.
+    let onto = entry(EntryType::Regular, b"deep", b"", b"x", 0o644);
+    assert_eq!(code(&unpack(&mut agent, "into", &onto)), ErrorCode::WrongType);
+    assert_eq!(names(&into.join("deep")), vec!["second"]);
+}
+
+#[test]
 fn what_is_unpacked_belongs_to_the_asked_user() {
     if !is_root() {
         return;

@@ -256,3 +256,12 @@ fn users_are_switched_completely() {
     let failed = agent.client.ask(&Request::Exec(Exec { user: Some("ghost".into()), ..exec(&["true"]) }));
     assert_eq!(code(&failed), ErrorCode::NoUser);
 }
+
+#[test]
+fn a_filter_is_not_put_in_force_where_somebody_runs_who_would_escape_it() {
+    let (_folder, mut agent) = agent();
+    // This agent is no first process of a namespace: there is always somebody.
+    let refused = agent.client.ask(&Request::FilterCommands);
+    assert_eq!(code(&refused), ErrorCode::Invalid);
+    assert_eq!(agent.client.run(shell("exit 3")).exit.code, Some(3));
+}

@@ -57,6 +57,9 @@ pub struct Program<'a> {
     pub credentials: Option<&'a Credentials>,
     /// Signals to set back to their default action, from [`ignored_signals`]. (Handlers are reset by exec itself.)
     pub ignored_signals: &'a [i32],
+    /// What the child does in place of a program; its result is the exit code. Only where the caller has one thread: locks
+    /// of others would stay locked in the child.
+    pub inner: Option<fn(&[CString]) -> u8>,
 }
 
 /// A step of [`start`] that may fail in the child.
@@ -104,7 +107,8 @@ pub fn start(program: &Program<'_>) -> io::Result<Starting> {
     let status_write = rustix::io::fcntl_dupfd_cloexec(&status_write, 3)?;
 
     // SAFETY: the child calls only `become_program`, which keeps to async-signal-safe functions and never returns,
-    // allocates, locks or unwinds; so it does not matter what other threads were doing.
+    // allocates, locks or unwinds; so it does not matter what other threads were doing. With `inner` it does all that, as the
+    // copy of a process with one thread; were there others, the C library's allocator would still be usable after its fork.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => become_program(program, &argv, &env, status_write.as_raw_fd()),
@@ -180,7 +184,7 @@ fn try_become(
         }
         // Everything else closes at exec; not at once, because the status pipe must outlive failures. Where the call is
         // unknown nothing is lost: all descriptors of the parent are close-on-exec, this is the second lock.
-        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        libc::syscall(libc::SYS_close_range, 3u32, LAST, libc::CLOSE_RANGE_CLOEXEC);
 
         for signal in program.ignored_signals {
             // All zero: the default action. The raw call, because the C library refuses the two signals it uses itself.
@@ -216,6 +220,18 @@ fn try_become(
             WorkDir::Preferred(_) => 0,
         };
 
+        if let Some(inner) = program.inner {
+            // Its memory is a copy of the caller's: nobody of its new user's may look. A change of user does the same, unless
+            // the host was told otherwise.
+            at(Step::Setup, libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0).into())?;
+            // Without exec nothing closes by itself; with this the status pipe does, which says that all is well. The
+            // descriptors' owners are in memory that nobody drops: this process ends below.
+            at(Step::Setup, libc::syscall(libc::SYS_close_range, 3u32, LAST, 0))?;
+            // A panic must not unwind into the parent's frames.
+            let code = std::panic::catch_unwind(|| inner(program.argv)).unwrap_or(101);
+            libc::_exit(code.into());
+        }
+
         // As execvp: a candidate that may not be executed does not end the search but decides its result.
         let mut result = libc::ENOENT;
         for candidate in program.candidates {
@@ -229,6 +245,9 @@ fn try_become(
         Err((Step::Exec, result))
     }
 }
+
+/// No descriptor is beyond. gVisor refuses more.
+const LAST: u32 = i32::MAX as u32;
 
 fn errno() -> i32 {
     // SAFETY: the location of this thread's errno is always valid.

@@ -86,6 +86,27 @@ pub struct Exec {
     /// A label for people, shown in process lists.
     #[n(8)]
     pub tag: Option<String>,
+    /// Not the program that `argv` names, but something of the agent's own.
+    #[n(9)]
+    pub builtin: Option<Builtin>,
+}
+
+/// What the agent can start besides programs of the image. It is a process like any other: the user's own, under the same
+/// walls, with the same streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+#[non_exhaustive]
+pub enum Builtin {
+    /// The user's shell in place of `argv[0]`; if that is all, as a login shell.
+    #[n(0)]
+    Shell,
+    /// Speaks SFTP on its standard streams.
+    #[n(1)]
+    Sftp,
+    /// Joins its standard streams with a socket: `argv[1]` is `address:port` or an absolute path. A byte on standard error
+    /// says that it is connected; otherwise the reason is there.
+    #[n(2)]
+    Connect,
 }
 
 /// Names a path and the user on whose behalf it is used (the agent's default user if absent).
@@ -271,12 +292,39 @@ pub enum Request {
         #[n(0)]
         port: u16,
     },
+    /// Listens on a TCP port on loopback inside → `Listening`, until the stream is reset.
+    #[n(18)]
+    Listen {
+        /// The port, from 1024; 0 for any.
+        #[n(0)]
+        port: u16,
+    },
+    /// Waits for a connection to a port that is listened on by [`Self::Listen`] → `Done`, then bytes both ways.
+    /// Of several that wait for one port, the latest is told.
+    #[n(19)]
+    Accept {
+        /// The port.
+        #[n(0)]
+        port: u16,
+    },
+    /// → `Done`. What is started from now on is under the filter that the agent was given for later: the sandbox is about to
+    /// be shown a folder of the host for writing. Refused while anything but the agent runs, which would not be under it.
+    #[n(20)]
+    FilterCommands,
+    /// Makes a Unix socket that only the user can connect to, and listens on it → `Done`, until the stream is reset: then it is
+    /// removed. A socket that nobody listens on any more is replaced; anything else at that path is a failure.
+    #[n(21)]
+    ListenAt(#[n(0)] Target),
+    /// Waits for a connection to a socket that is listened on by [`Self::ListenAt`] with the same target, as
+    /// [`Self::Accept`] does.
+    #[n(22)]
+    AcceptAt(#[n(0)] Target),
 }
 
 /// What the agent answers, on the stream of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Event {
-    /// The request is complete (or, for `Watch` and `Dial`, established).
+    /// The request is complete (or, for `Watch`, `Dial`, `ListenAt` and those that accept, established).
     #[n(0)]
     Done,
     /// The request failed; the stream is over.
@@ -304,6 +352,13 @@ pub enum Event {
     /// Something changed in a watched folder.
     #[n(7)]
     Change(#[n(0)] Change),
+    /// The agent listens.
+    #[n(8)]
+    Listening {
+        /// On this port.
+        #[n(0)]
+        port: u16,
+    },
 }
 
 /// Why a request failed.

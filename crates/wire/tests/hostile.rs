@@ -32,8 +32,9 @@ fn target() -> impl Strategy<Value = Target> {
 
 fn exec() -> impl Strategy<Value = Exec> {
     let first = (vec(bytes(), 0..5), vec(bytes(), 0..5), option::of(bytes()), option::of(text()), option::of(size()));
-    let rest = (any::<bool>(), any::<Option<u64>>(), any::<bool>(), option::of(text()));
-    (first, rest).prop_map(|((argv, env, cwd, user, terminal), (stdin, timeout_ms, background, tag))| Exec {
+    let builtin = option::of(prop_oneof![Just(Builtin::Shell), Just(Builtin::Sftp), Just(Builtin::Connect)]);
+    let rest = (any::<bool>(), any::<Option<u64>>(), any::<bool>(), option::of(text()), builtin);
+    (first, rest).prop_map(|((argv, env, cwd, user, terminal), (stdin, timeout_ms, background, tag, builtin))| Exec {
         argv,
         env,
         cwd,
@@ -43,6 +44,7 @@ fn exec() -> impl Strategy<Value = Exec> {
         timeout_ms,
         background,
         tag,
+        builtin,
     })
 }
 
@@ -72,6 +74,11 @@ fn request() -> impl Strategy<Value = Request> {
         target().prop_map(Request::Pack),
         target().prop_map(Request::Unpack),
         any::<u16>().prop_map(|port| Request::Dial { port }),
+        any::<u16>().prop_map(|port| Request::Listen { port }),
+        any::<u16>().prop_map(|port| Request::Accept { port }),
+        Just(Request::FilterCommands),
+        target().prop_map(Request::ListenAt),
+        target().prop_map(Request::AcceptAt),
     ]
 }
 
@@ -152,6 +159,7 @@ fn event() -> impl Strategy<Value = Event> {
         entry().prop_map(Event::Entry),
         vec(entry(), 0..4).prop_map(Event::Entries),
         change().prop_map(Event::Change),
+        any::<u16>().prop_map(|port| Event::Listening { port }),
     ]
 }
 
@@ -468,6 +476,7 @@ fn the_format_on_the_wire_does_not_change() {
         (to_bytes(&exec), "82 00 81 88 81426c73 80 f6 f6 f6 f5 f6 f4"),
         (to_bytes(&Request::Processes), "82 05 80"),
         (to_bytes(&Request::Dial { port: 80 }), "82 11 81 1850"),
+        (to_bytes(&Request::FilterCommands), "82 14 80"),
         (to_bytes(&Event::Done), "82 00 80"),
         (to_bytes(&Event::Started { pid: 7 }), "82 02 81 07"),
         (to_bytes(&Event::Failed(Failure { code: ErrorCode::NotFound, message: "x".into() })), "82 01 81 82 02 6178"),
@@ -485,7 +494,7 @@ fn fields_of_a_newer_peer_are_skipped() {
     // Each with more fields than this version knows: numbers, text, and nested things of every kind.
     let hello = from_bytes::<Hello>(&hex("84 01 6162 1903e8 a1 01 82 f5 9f 01 ff"), "hello");
     assert_eq!(hello, Ok(Hello { version: 1, build: "b".into() }));
-    let exec = "82 00 81 8b 81426c73 80 f6 f6 f6 f5 f6 f4 f6  83 01 02 03  a1 61 78 fb 3ff0000000000000";
+    let exec = "82 00 81 8c 81426c73 80 f6 f6 f6 f5 f6 f4 f6 f6  83 01 02 03  a1 61 78 fb 3ff0000000000000";
     assert_eq!(from_bytes::<Request>(&hex(exec), "request"), Ok(Request::Exec(process_exec())));
     let started = from_bytes::<Event>(&hex("82 02 83 07 5f 4161 ff c1 1a 00000001"), "event");
     assert_eq!(started, Ok(Event::Started { pid: 7 }));

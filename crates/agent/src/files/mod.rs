@@ -11,13 +11,14 @@ pub(crate) mod stepwise;
 pub(crate) mod walk;
 mod write;
 
-pub(crate) use write::TEMPORARY_PREFIX;
+pub(crate) use write::{TEMPORARY_PREFIX, temporary_name};
 
 use sloplet_wire::{ErrorCode, Event, Failure, Request, Target};
 
 use crate::context::{Actor, Context};
 use crate::dial::Dial;
 use crate::failure::fail;
+use crate::listen::{Listen, ListenAt, Spot};
 use crate::pack::Pack;
 use crate::processes::List as ProcessList;
 use crate::server::Server;
@@ -75,6 +76,10 @@ pub(crate) fn begin(request: Request, server: &Server) -> Result<Begun, Failure>
         Request::Pack(target) => job(Box::new(Pack::new(context, subject(&target)?)?)),
         Request::Unpack(target) => job(Box::new(Unpack::new(context, subject(&target)?)?)),
         Request::Dial { port } => job(Box::new(Dial::new(port))),
+        Request::Listen { port } => job(Box::new(Listen::new(context, port)?)),
+        Request::Accept { port } => job(Box::new(Dial::accepting(context, Spot::Port(port))?)),
+        Request::ListenAt(target) => job(Box::new(ListenAt::new(context, subject(&target)?)?)),
+        Request::AcceptAt(target) => job(Box::new(Dial::accepting(context, Spot::Socket(subject(&target)?.path))?)),
         Request::Processes => job(Box::new(ProcessList::new(server))),
         _ => Err(fail(ErrorCode::Unsupported, "this agent does not know the request")),
     }

@@ -22,6 +22,13 @@ const MAX_LINKS: usize = 40;
 /// How the files are called in which uploads arrive.
 pub(crate) const TEMPORARY_PREFIX: &str = ".sloplet-";
 
+/// A name for one.
+pub(crate) fn temporary_name() -> CString {
+    let mut random = [0; 8];
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    CString::new(format!("{TEMPORARY_PREFIX}{:016x}", u64::from_le_bytes(random))).unwrap_or_default()
+}
+
 /// A `Write` request.
 pub(crate) struct Write {
     path: Vec<u8>,
@@ -62,9 +69,7 @@ impl Write {
                 stat.st_mode
             }
         };
-        let mut random = [0; 8];
-        let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-        let name = CString::new(format!("{TEMPORARY_PREFIX}{:016x}", u64::from_le_bytes(random))).unwrap_or_default();
+        let name = temporary_name();
         let describe = |error| failure::errno(error, format_args!("writing {}", shown(&path)));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&place.folder, &name, flags, Mode::RUSR | Mode::WUSR).map_err(describe)?;
