@@ -13,7 +13,9 @@ use sloplet_agent::program::SUBCOMMAND;
 use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user};
 use sloplet_engine::{DriverError, Unsupported, Wanted};
 use sloplet_policy::addresses::RESOLVER_V4;
+use sloplet_policy::weakness::PIDS_BEYOND;
 use sloplet_policy::{Bind, Spec};
+use sloplet_spawner::container::procfs::{MASKED_FILES, MASKED_FOLDERS, READ_ONLY};
 
 use crate::failed;
 use crate::host::Host;
@@ -26,8 +28,14 @@ const HOME: &str = "/home/user";
 /// The usual user.
 const USER: u32 = 1000;
 
+/// Users that nobody is.
+const MESSENGERS: [u32; 2] = [65_534, 65_533];
+
 /// Processes of a user that Podman's service gives itself.
 const PODMAN_PROCESSES: u64 = 32_768;
+
+/// What engines show besides and no sandbox needs.
+const MASKED: [&str; 2] = ["/sys", "/dev/mqueue"];
 
 /// Where the agent listens.
 pub fn door() -> String {
@@ -84,6 +92,14 @@ fn is_home(path: &str) -> bool {
     path.strip_prefix("/home/").is_some_and(|rest| !rest.is_empty() && rest.chars().all(fits) && !rest.contains(".."))
 }
 
+/// Who passes bytes on to the agent, beside commands that are this user: of the same group, so that the agent's door opens, and
+/// somebody else, so that no command can end it.
+pub fn messenger(user: &str) -> Option<String> {
+    let (uid, gid) = user.split_once(':')?;
+    let other = MESSENGERS.iter().find(|other| other.to_string() != uid)?;
+    Some(format!("{other}:{gid}"))
+}
+
 /// What else a container is made with.
 pub struct Parts<'a> {
     /// Whom commands are.
@@ -115,7 +131,7 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> ContainerCreateBody {
         agent.extend(["--listen".to_owned(), door()]);
     }
     agent.extend(["--fixed".to_owned(), format!("{}:{}", user.name, user.home)]);
-    if spec.mounts.iter().any(|mount| mount.writable) {
+    if spec.mounts.iter().any(|mount| mount.writable) && !spec.lacks("set-id-filter") {
         agent.push("--filter".to_owned());
     }
     let mut security = vec!["no-new-privileges:true".to_owned()];
@@ -129,15 +145,24 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> ContainerCreateBody {
     let ulimits = ulimits.chain(processes.map(|number| ulimit("nproc", bytes(number))));
     let labels = [(OWNER, parts.owner), (SANDBOX, *id)].into_iter().chain(wanted.egress.then_some((EGRESS, "")));
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let in_proc = |name: &&str| format!("/proc/{name}");
+    let masked = MASKED_FILES.iter().chain(&MASKED_FOLDERS).map(in_proc).filter(|_| !spec.lacks("masked-paths"));
+    let masked = masked.chain(MASKED.map(str::to_owned).into_iter().filter(|_| !spec.lacks("sysfs")));
+    let own = |protection: &str, usual: &str| if spec.lacks(protection) { "host".to_owned() } else { usual.to_owned() };
     let host_config = HostConfig {
         auto_remove: Some(!parts.lasting),
         cap_drop: Some(vec!["ALL".into()]),
         security_opt: Some(security),
         privileged: Some(false),
-        network_mode: Some("none".into()),
-        ipc_mode: Some("private".into()),
-        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        network_mode: Some(own("network-namespace", "none")),
+        ipc_mode: Some(own("ipc-namespace", "private")),
+        cgroupns_mode: Some(match spec.lacks("cgroup-namespace") {
+            true => HostConfigCgroupnsModeEnum::HOST,
+            false => HostConfigCgroupnsModeEnum::PRIVATE,
+        }),
         readonly_rootfs: Some(true),
+        masked_paths: Some(masked.collect()),
+        readonly_paths: Some(READ_ONLY.iter().map(in_proc).filter(|_| !spec.lacks("read-only-proc")).collect()),
         tmpfs: Some(places(spec, parts)),
         mounts: Some(mounts(spec, parts)),
         shm_size: Some(bytes(limits.memory.0 / 2)),
@@ -145,7 +170,7 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> ContainerCreateBody {
         // As much as memory: no swap.
         memory_swap: Some(bytes(limits.memory.0)),
         nano_cpus: Some(i64::from(limits.cpus.millis) * 1_000_000),
-        pids_limit: Some(i64::from(limits.pids)),
+        pids_limit: Some(i64::from(limits.pids) + if spec.lacks("pids") { i64::from(PIDS_BEYOND) } else { 0 }),
         ulimits: Some(ulimits.collect()),
         init: Some(false),
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
@@ -209,7 +234,7 @@ fn places(spec: &Spec, parts: &Parts<'_>) -> HashMap<String, String> {
     };
     let mut places: HashMap<String, String> = paths.iter().map(|path| (path.clone(), options(path))).collect();
     if parts.lasting {
-        let door = format!("rw,noexec,nosuid,nodev,size=4096,{}", whose("0700", 8));
+        let door = format!("rw,noexec,nosuid,nodev,size=4096,{}", whose("0710", 8));
         places.insert(format!("{}/{}", kit::PLACE, kit::DOOR), door);
     }
     places
@@ -230,7 +255,8 @@ fn mounts(spec: &Spec, parts: &Parts<'_>) -> Vec<Mount> {
     let shown = spec
         .mounts
         .iter()
-        .map(|mount| bind(mount.from.display().to_string(), mount.to.display().to_string(), mount.writable));
+        .map(|mount| (mount, mount.writable || spec.lacks("read-only-mounts")))
+        .map(|(mount, open)| bind(mount.from.display().to_string(), mount.to.display().to_string(), open));
     let files = parts.files.iter().map(|(from, to)| bind(from.clone(), to.clone(), false));
     std::iter::once(kit::mount(parts.agent, true)).chain(shown).chain(files).collect()
 }
@@ -294,7 +320,7 @@ mod tests {
     }
 
     fn wanted<'a>(spec: &'a Spec, image: &'a Image) -> Wanted<'a> {
-        Wanted { id: "a", spec, image, egress: false, files: &[], memory: None }
+        Wanted { id: "a", spec, image, egress: false, files: &[], memory: None, claimable: false }
     }
 
     #[test]
@@ -311,6 +337,13 @@ mod tests {
         for asked in ["root", "0", "0:5", "5:0", "nobody-like-that", "5:staff"] {
             assert!(be(Some(asked), None).is_err(), "{asked}");
         }
+    }
+
+    #[test]
+    fn no_command_is_its_messenger() {
+        assert_eq!(messenger("1000:1000").as_deref(), Some("65534:1000"));
+        assert_eq!(messenger("65534:7").as_deref(), Some("65533:7"));
+        assert_eq!(messenger(""), None);
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Docker {
                     return Err(error);
                 }
             },
-            false => (None, None),
+            false => (None, egress::process(&client, &id).await),
         };
         let machine = Contained::new(machine::Parts {
             client,
@@ -233,7 +233,10 @@ impl Docker {
                         true => egress::open(&client, &container, true).await.ok(),
                         false => None,
                     };
-                    let (outlets, pid) = way.unzip();
+                    let (outlets, pid) = match way {
+                        Some((outlets, pid)) => (Some(outlets), Some(pid)),
+                        None => (None, egress::process(&client, &container).await),
+                    };
                     let machine = Contained::new(machine::Parts {
                         client: client.clone(),
                         container,
@@ -247,7 +250,8 @@ impl Docker {
                     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
                     let made = Duration::from_secs(found.created.unwrap_or_default().try_into().unwrap_or_default());
                     let age = now.saturating_sub(made);
-                    adoption.living.push(Adopted { id, machine: Box::new(machine), frozen, age });
+                    let machine = Box::new(machine);
+                    adoption.living.push(Adopted { id, machine, frozen, age, same_build: false });
                 }
                 (sandbox, None) => {
                     let removed = owner::remove(&client, &container).await;

@@ -30,16 +30,29 @@ pub fn capability(host: &Host, found: Result<&Found, String>) -> Capability {
     Capability::missing(Feature::Egress, reason, Some("use --driver namespaces"))
 }
 
-/// Opens the way out of a container that was started just now; or again, for an engine after the one that did.
-pub async fn open(client: &bollard::Docker, container: &str, again: bool) -> Result<(Outlets, i32), DriverError> {
+/// The first process of a container, by the engine's account.
+async fn told_process(client: &bollard::Docker, container: &str) -> Result<i32, DriverError> {
     let known = client.inspect_container(container, None).await.map_err(|error| failed(STEP, explain(&error)))?;
     let pid = known.state.and_then(|state| state.pid).and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    let pid = pid.ok_or_else(|| failed(STEP, "it has ended"))?;
+    pid.ok_or_else(|| failed(STEP, "it has ended"))
+}
+
+/// Whether a process of this host is in a container. An engine in a virtual machine counts processes of its own.
+fn is_in(pid: i32, container: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(container))
+}
+
+/// The first process of a container, if that is on this host.
+pub async fn process(client: &bollard::Docker, container: &str) -> Option<i32> {
+    told_process(client, container).await.ok().filter(|pid| is_in(*pid, container))
+}
+
+/// Opens the way out of a container that was started just now; or again, for an engine after the one that did.
+pub async fn open(client: &bollard::Docker, container: &str, again: bool) -> Result<(Outlets, i32), DriverError> {
+    let pid = told_process(client, container).await?;
     let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(|error| failed(STEP, error))?;
-    // An engine in a virtual machine counts processes of its own. Looked at after the namespace was opened: what is
-    // there then was there before.
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(|error| failed(STEP, error))?;
-    if !groups.contains(container) {
+    // Looked at after the namespace was opened: what is there then was there before.
+    if !is_in(pid, container) {
         return Err(failed(
             STEP,
             format!("process {pid} of this host is not the container's: is the engine on this host?"),

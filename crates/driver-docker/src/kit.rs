@@ -84,7 +84,7 @@ pub fn archive(program: &Path) -> std::io::Result<Vec<u8>> {
         header
     };
     // What is mounted there gets the same permissions from some runtimes.
-    archive.append_data(&mut header(tar::EntryType::Directory, 0o700, 0), format!("{DOOR}/"), &[][..])?;
+    archive.append_data(&mut header(tar::EntryType::Directory, 0o710, 0), format!("{DOOR}/"), &[][..])?;
     let own = format!("{PROGRAM}.{}", sloplet_engine::engine::new_id());
     archive.append_data(&mut header(tar::EntryType::Regular, 0o555, content.len()), &own, &content[..])?;
     archive.append_link(&mut header(tar::EntryType::Link, 0o555, 0), PROGRAM, &own)?;

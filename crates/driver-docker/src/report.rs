@@ -56,6 +56,12 @@ fn capabilities(host: &Host, found: &Found) -> Vec<Capability> {
             Feature::OwnRoot,
             format!("an image of {engine}; read-only but for home, /tmp and its volumes"),
         ),
+        Capability::missing(
+            Feature::OwnMounts,
+            "the engine's: the root follows the host's mounts, folders are shown without nosuid and nodev \
+             (no-new-privileges and the list of devices hold instead)",
+            Some("use --driver namespaces"),
+        ),
         Capability::enforced(Feature::NoNetwork, "a network namespace with loopback only"),
         filter,
         Capability::missing(Feature::SecondWall, "no Landlock with this driver", Some("use --driver namespaces")),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::kit;
+use crate::{container, kit};
 
 /// Bytes of what an agent complains about that are kept.
 const COMPLAINT: usize = 2048;
@@ -43,16 +43,19 @@ impl Attached {
     }
 
     /// A relay to the agent, started for this.
-    pub async fn by_relay(client: &bollard::Docker, container: &str) -> Result<Self, Error> {
-        let (program, door) = (format!("{}/{}", kit::PLACE, kit::PROGRAM), crate::container::door());
+    pub async fn by_relay(client: &bollard::Docker, name: &str) -> Result<Self, Error> {
+        let (program, door) = (format!("{}/{}", kit::PLACE, kit::PROGRAM), container::door());
+        let known = client.inspect_container(name, None).await?;
+        let user = known.config.and_then(|config| container::messenger(&config.user?));
         let options = CreateExecOptions {
             attach_stdin: Some(true),
             attach_stdout: Some(true),
             attach_stderr: Some(true),
+            user,
             cmd: Some(vec![program, sloplet_agent::program::SUBCOMMAND.to_owned(), "relay".to_owned(), door]),
             ..Default::default()
         };
-        let made = client.create_exec(container, options).await?;
+        let made = client.create_exec(name, options).await?;
         let options = StartExecOptions { output_capacity: Some(64 * 1024), ..Default::default() };
         match client.start_exec(&made.id, Some(options)).await? {
             StartExecResults::Attached { output, input } => Ok(Self::new(output, input)),

@@ -175,8 +175,9 @@ impl Namespaces {
             for Survivor { living, fate, outlet } in found.living {
                 let machine = Namespaced::adopted(&living, found.spawner.clone(), fate, outlet);
                 let age = Duration::from_millis(living.age_ms);
-                let (id, frozen) = (living.id, living.frozen);
-                adoption.living.push(Adopted { id, machine: Box::new(machine), frozen, age });
+                let (id, frozen, same_build) =
+                    (living.id, living.frozen, found.standing.build == self.launcher.build());
+                adoption.living.push(Adopted { id, machine: Box::new(machine), frozen, age, same_build });
             }
             adoption.ended.extend(found.gone.into_iter().map(|(id, gone)| (id, machine::end(gone))));
         }
@@ -219,6 +220,15 @@ impl Driver for Namespaces {
 
     fn shows_devices(&self) -> Result<(), &'static str> {
         Ok(())
+    }
+
+    /// What a control group bounds can change; the size of what it writes to was said when that was made.
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        (from.disk, from.inodes()) == (to.disk, to.inodes()) && from.disk_outgrows_memory() == to.disk_outgrows_memory()
+    }
+
+    fn can_attach(&self) -> bool {
+        true
     }
 
     fn required(&self) -> Vec<Feature> {

@@ -13,6 +13,8 @@ use sloplet_engine::{
     CheckpointReport, DriverError, End, Machine, MachineState, Outlets, Overdue, Pending, SnapshotReport, Unsupported,
     Usage,
 };
+use sloplet_policy::{Bind, Limits};
+use sloplet_spawner::cgroup;
 use sloplet_spawner::handle::{self, Fate, Gone, Spawner};
 use sloplet_spawner::protocol::Living;
 use tokio::net::UnixStream;
@@ -20,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::driver::{failed, problem};
 use crate::late::LateStream;
+use crate::planning;
 
 /// A sandbox made of namespaces.
 pub struct Namespaced {
@@ -175,6 +178,21 @@ impl Machine for Namespaced {
             Overdue::Freeze => handle::Overdue::Freeze,
         };
         Box::pin(async move { self.spawner.set_deadline(&self.id, after, overdue).await.map_err(problem) })
+    }
+
+    fn set_limits<'a>(&'a self, limits: &'a Limits) -> Pending<'a, Result<(), DriverError>> {
+        let bounds = cgroup::Limits { memory: limits.memory.0, cpu_millis: limits.cpus.millis, pids: limits.pids };
+        Box::pin(async move { self.spawner.set_limits(&self.id, bounds).await.map_err(problem) })
+    }
+
+    fn attach<'a>(&'a self, mounts: &'a [Bind], hostname: Option<&'a str>) -> Pending<'a, Result<(), DriverError>> {
+        Box::pin(async move {
+            if self.has_runtime {
+                return Err(Unsupported("attach mounts behind a runtime").into());
+            }
+            let mounts = mounts.iter().map(|bind| planning::mount(bind, false)).collect();
+            self.spawner.attach(&self.id, mounts, hostname.map(str::to_owned)).await.map_err(problem)
+        })
     }
 
     fn usage(&self) -> Pending<'_, Result<Usage, DriverError>> {

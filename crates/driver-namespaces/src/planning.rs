@@ -5,10 +5,11 @@ use std::path::Path;
 
 use sloplet_engine::{DriverError, Wanted, driver as engine};
 use sloplet_image::Image;
-use sloplet_policy::Spec;
 use sloplet_policy::addresses::RESOLVER_V4;
 use sloplet_policy::bind::VOLUME_IDS;
 use sloplet_policy::devices::Shown;
+use sloplet_policy::weakness::PIDS_BEYOND;
+use sloplet_policy::{Bind, Spec};
 use sloplet_spawner::plan::{Bounds, Container, Device, Mount, Place, Plan, PutFile, Runtime, Wall, When};
 use sloplet_spawner::protocol::Privilege;
 
@@ -38,21 +39,12 @@ pub fn plan(
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
     let default_user = default_user(spec, image);
     let has_kernel = runtime.as_ref().is_some_and(|runtime| !runtime.shares_kernel);
+    let claimable = wanted.claimable && runtime.is_none();
     let container = Container {
         hostname: spec.hostname.clone(),
         layers: image.layers.iter().map(|path| bytes(path)).collect(),
         system: image.binds.iter().map(|bind| bytes(&bind.source)).collect(),
-        mounts: spec
-            .mounts
-            .iter()
-            .map(|bind| Mount {
-                from: bytes(&bind.from),
-                to: bytes(&bind.to),
-                writable: bind.writable,
-                // A kernel of its own makes files as root inside, before it gives them to whom they are for: that one needs an id.
-                ids: (bind.volume || (has_kernel && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
-            })
-            .collect(),
+        mounts: spec.mounts.iter().map(|bind| mount(bind, has_kernel)).collect(),
         disk: limits.disk.0,
         inodes: limits.inodes(),
         shm: limits.memory.0 / 2,
@@ -71,7 +63,19 @@ pub fn plan(
     };
     let (wall, best_effort) = (Wall::Container(container), spec.best_effort);
     let weaken = spec.weaken.map(str::to_owned);
-    Ok(weakened(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)?, weaken }))
+    Ok(weakened(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)?, claimable, weaken }))
+}
+
+/// A folder of the host, as the spawner shows it.
+pub fn mount(bind: &Bind, has_kernel: bool) -> Mount {
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
+    Mount {
+        from: bytes(&bind.from),
+        to: bytes(&bind.to),
+        writable: bind.writable,
+        // A kernel of its own makes files as root inside, before it gives them to whom they are for: that one needs an id.
+        ids: (bind.volume || (has_kernel && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
+    }
 }
 
 fn devices(spec: &Spec) -> Vec<Device> {
@@ -99,7 +103,7 @@ fn files(wanted: Wanted<'_>) -> Result<Vec<PutFile>, DriverError> {
 }
 
 /// What a sandbox with a way out needs to find it.
-fn own_files() -> Vec<engine::PutFile> {
+pub fn own_files() -> Vec<engine::PutFile> {
     // One that does not answer is asked again soon: it is the same machine.
     let resolver = format!("nameserver {RESOLVER_V4}\noptions timeout:2 attempts:2\n");
     let hosts = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
@@ -173,7 +177,7 @@ fn weakened(mut plan: Plan) -> Plan {
     let (disk, files, deadline) = (lacks("disk"), lacks("files"), lacks("deadline"));
     let shown = host_folder(lacks);
     let bounds = &mut plan.bounds;
-    bounds.pids = if pids { 30_000 } else { bounds.pids };
+    bounds.pids += if pids { PIDS_BEYOND } else { 0 };
     bounds.memory = if memory { 1 << 42 } else { bounds.memory };
     bounds.cpu_millis = if cpus { 64_000 } else { bounds.cpu_millis };
     bounds.lifetime_ms = if deadline { 30_000 } else { bounds.lifetime_ms };

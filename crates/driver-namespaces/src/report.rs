@@ -55,6 +55,10 @@ pub fn probe(tables: &Tables) -> DriverReport {
         Capability::enforced(Feature::Timeout, "the host kills the sandbox's PID 1, and the kernel all others with it"),
         Capability::enforced(Feature::Output, "counted by the host"),
         Capability::enforced(Feature::OwnRoot, "overlay, nothing of the host's but what the image names"),
+        Capability::enforced(
+            Feature::OwnMounts,
+            "none follows the host's; nosuid and nodev on all of the host's files",
+        ),
         Capability::enforced(Feature::NoNetwork, "a network namespace with loopback only"),
         Capability::enforced(Feature::SyscallFilter, "seccomp allowlist; 32-bit and x32 calls are refused"),
         second_wall,

@@ -6,6 +6,7 @@ use sloplet_agent::program::SUBCOMMAND;
 use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user, host_folder};
 use sloplet_engine::Wanted;
 use sloplet_policy::Spec;
+use sloplet_policy::weakness::PIDS_BEYOND;
 use sloplet_spawner::container::procfs::{MASKED_FILES, MASKED_FOLDERS, READ_ONLY};
 use sloplet_spawner::container::{LOCKED, MESSAGES};
 use sloplet_spawner::runtime::house::places;
@@ -80,7 +81,7 @@ pub fn config(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Value {
 
 /// Processes inside; many where a test of the verifier takes that bound away.
 pub fn pids(spec: &Spec) -> u32 {
-    if spec.lacks("pids") { 2048 } else { spec.limits.pids }
+    spec.limits.pids + if spec.lacks("pids") { PIDS_BEYOND } else { 0 }
 }
 
 /// A kernel of its own has nothing to hide of the host's.
@@ -157,7 +158,8 @@ mod tests {
         .unwrap();
         let mount = Bind { from: "/data".into(), to: "/inside".into(), writable: false, volume: false };
         let spec = Spec { mounts: vec![mount], hostname: "box".into(), ..Spec::default() };
-        let wanted = Wanted { id: "a", spec: &spec, image: &image, egress: false, files: &[], memory: None };
+        let wanted =
+            Wanted { id: "a", spec: &spec, image: &image, egress: false, files: &[], memory: None, claimable: false };
         let config = config(Flavour::Runsc, &wanted, false);
         let args: Vec<&str> = config["process"]["args"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
         assert_eq!(args, ["/dev/.sloplet/agent", SUBCOMMAND, "serve", "--fd", "0", "--user", "1000:1000"]);

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PLATFORMS: [&str; 2] = ["systrap", "ptrace"];
 
 /// What was found out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// The program.
     pub program: PathBuf,

@@ -1,6 +1,6 @@
 //! What holds behind a runtime.
 
-use sloplet_policy::{Capability, DriverReport, Feature};
+use sloplet_policy::{Capability, DriverReport, Enforcement, Feature};
 
 use crate::flavour::Flavour;
 use crate::probe::Found;
@@ -16,6 +16,8 @@ pub fn report(flavour: Flavour, walls: DriverReport, found: Result<&Found, &Stri
         };
         for capability in more {
             match capabilities.iter_mut().find(|known| known.feature == capability.feature) {
+                // The runtime's own bound is each user's inside: where the host has none for all of them, there is none.
+                Some(known) if known.feature == Feature::Pids && known.enforcement != Enforcement::Enforced => {}
                 Some(known) => *known = capability,
                 None => capabilities.push(capability),
             }
@@ -50,4 +52,27 @@ fn gvisor(found: &Found) -> Vec<Capability> {
         Capability::enforced(Feature::NoNetwork, "gVisor's network stack with loopback only"),
         Capability::enforced(Feature::MemorySnapshot, "without a way out; connections to its agent are made anew"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sloplet_policy::Isolation;
+
+    #[test]
+    fn a_bound_of_each_user_is_no_bound_of_all() {
+        let bounds = |outer: Capability| {
+            let walls = DriverReport {
+                driver: "namespaces".into(),
+                isolation: Isolation::Container,
+                unavailable: None,
+                capabilities: vec![outer],
+            };
+            let found = Found::default();
+            let told = report(Flavour::Runsc, walls, Ok(&found)).capabilities;
+            told.iter().find(|known| known.feature == Feature::Pids).map(|known| known.enforcement)
+        };
+        assert_eq!(bounds(Capability::enforced(Feature::Pids, "cgroup")), Some(Enforcement::Enforced));
+        assert_eq!(bounds(Capability::missing(Feature::Pids, "no cgroup", None)), Some(Enforcement::Missing));
+    }
 }

@@ -56,6 +56,7 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         best_effort,
         egress: false,
         files: Vec::new(),
+        claimable: false,
         weaken: spec.weaken.map(str::to_owned),
     })
 }

@@ -42,6 +42,7 @@ pub fn probe(tables: &Tables) -> DriverReport {
         Capability::enforced(Feature::Timeout, timeout_detail(root)),
         Capability::enforced(Feature::Output, "counted by the host"),
         Capability::missing(Feature::OwnRoot, "the host's own, closed by Landlock", Some("use --isolation container")),
+        Capability::missing(Feature::OwnMounts, "the host's own", Some("use --isolation container")),
         Capability::enforced(Feature::NoNetwork, "seccomp refuses every socket"),
         Capability::enforced(Feature::SyscallFilter, "seccomp allowlist; 32-bit and x32 calls are refused"),
         landlock(root),

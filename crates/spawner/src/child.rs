@@ -66,10 +66,15 @@ impl Child<'_> {
         let keep: Vec<i32> = keep.iter().flatten().map(AsRawFd::as_raw_fd).collect();
         let code = match self.build(supplies, keep) {
             Ok(Built { identity, root, oom_score }) => {
-                let command_filter = (self.plan.wall.writes_to_host() && !self.plan.lacks("set-id-filter"))
-                    .then(sloplet_seccomp::set_id::program);
+                let filters = self.plan.filters_commands() && !self.plan.lacks("set-id-filter");
+                let filter = filters.then(sloplet_seccomp::set_id::program);
+                let (command_filter, spare_filter) = match self.plan.wall.writes_to_host() {
+                    true => (filter, None),
+                    false => (None, filter),
+                };
                 let config = Config {
                     stream: Some(stream),
+                    pipes: None,
                     device: None,
                     listener,
                     door: None,
@@ -77,6 +82,7 @@ impl Child<'_> {
                     root,
                     oom_score,
                     command_filter,
+                    spare_filter,
                 };
                 i32::from(sloplet_agent::serve(config).is_err())
             }
@@ -189,7 +195,7 @@ impl Child<'_> {
         drop(supplies); // before it is closed behind its back
         detach_from_parent(self.thread, &keep_open)?;
         let lacks = |protection: &str| self.plan.lacks(protection);
-        privileges::renounce(keep, profile, &reach, self.plan.wall.writes_to_host(), &lacks)?;
+        privileges::renounce(keep, profile, &reach, self.plan.filters_commands(), &lacks)?;
         // After the last change of credentials, which would clear it.
         set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")?;
         // A process tree's files have the same paths for the agent as for its commands: Landlock is the wall for both.

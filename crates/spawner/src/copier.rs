@@ -5,8 +5,8 @@
 //! side, up and down.
 //!
 //! What is kept: content with its holes, modes, times, owners as the sandbox sees them (see [`Owners`]), hard links,
-//! symlinks, FIFOs, whiteouts, the overlay's mark of folders that hide lower ones, `user.*` attributes and, as far as the
-//! kernel lets, file capabilities. Sockets are left out: whoever listened on one does not in the copy.
+//! symlinks, FIFOs, whiteouts, the overlay's mark of folders that hide lower ones, `user.*` attributes, access control lists
+//! and, as far as the kernel lets, file capabilities. Sockets are left out: whoever listened on one does not in the copy.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -37,6 +37,9 @@ const OPAQUE: &[u8] = b"user.overlay.opaque";
 
 /// Attributes that commands inside gave a name of the overlay's own are kept by it under these.
 const ESCAPED: &[u8] = b"user.overlay.overlay.";
+
+/// Access control lists, of a file and of what is made in a folder.
+const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -243,12 +246,18 @@ impl Copier {
             let plain = name.to_bytes();
             let capability = plain == b"security.capability";
             let own = plain.starts_with(b"user.") && !plain.starts_with(b"user.overlay.");
-            if !own && !capability && plain != OPAQUE && !plain.starts_with(ESCAPED) {
+            let list = LISTS.contains(&plain);
+            if !own && !capability && !list && plain != OPAQUE && !plain.starts_with(ESCAPED) {
                 continue;
             }
             let length = fgetxattr(source, name, &mut self.buffer[..MAX_ATTRIBUTE])?;
             let value = &mut self.buffer[..length];
-            if !capability {
+            if list {
+                // Those of an ordinary user's store can name nobody but him.
+                let value = self.owners.list(value);
+                let put = value.map(|value| fsetxattr(target, name, value, XattrFlags::empty()));
+                self.saved.skipped += u64::from(!matches!(put, Some(Ok(()))));
+            } else if !capability {
                 fsetxattr(target, name, value, XattrFlags::empty())?;
             } else if let Some(value) = self.owners.capability(value) {
                 // A program without its capabilities is still the program.
@@ -266,6 +275,21 @@ impl Copier {
 }
 
 impl Owners {
+    /// The users and groups that an access control list names, as those inside.
+    fn list(self, value: &mut [u8]) -> Option<&[u8]> {
+        const USER: u8 = 0x02;
+        const GROUP: u8 = 0x08;
+        let Self::Inside(first) = self else { return Some(value) };
+        for entry in value.get_mut(4..)?.chunks_exact_mut(8) {
+            if let [USER | GROUP, 0, _, _, id @ ..] = entry {
+                let outside = u32::from_le_bytes(id.try_into().ok()?);
+                let inside = outside.checked_sub(first).filter(|id| *id < crate::lease::RANGE)?;
+                id.copy_from_slice(&inside.to_le_bytes());
+            }
+        }
+        Some(value)
+    }
+
     /// File capabilities name the user namespace they are good for by its root. In the store they name none: whoever
     /// mounts it shifted is that root then.
     fn capability(self, value: &mut [u8]) -> Option<&[u8]> {

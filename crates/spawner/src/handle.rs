@@ -13,9 +13,10 @@ use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
+use crate::cgroup::Limits;
 use crate::door;
 use crate::launcher::{Launcher, Process};
-use crate::plan::Plan;
+use crate::plan::{Mount, Plan};
 use crate::protocol::{Command, Living, Order, Problem, Report, Setup, Standing, receive, send};
 pub use crate::protocol::{Gone, Overdue, Saved, Usage};
 use crate::runtime::control::{Answer as KeeperAnswer, Request};
@@ -213,6 +214,17 @@ impl Spawner {
     pub async fn set_deadline(&self, id: &str, after: Option<Duration>, overdue: Overdue) -> Result<(), Problem> {
         let after_ms = after.map(|after| after.as_millis().try_into().unwrap_or(u64::MAX));
         self.ask(Command::SetDeadline { id: id.to_owned(), after_ms, overdue }, &[]).await.map(drop)
+    }
+
+    /// Replaces the bounds that a sandbox's control group keeps.
+    pub async fn set_limits(&self, id: &str, limits: Limits) -> Result<(), Problem> {
+        let Limits { memory, cpu_millis, pids } = limits;
+        self.ask(Command::SetLimits { id: id.to_owned(), memory, cpu_millis, pids }, &[]).await.map(drop)
+    }
+
+    /// Gives a sandbox that was made to be claimed mounts and a host name. If that fails, it is fit for nothing any more.
+    pub async fn attach(&self, id: &str, mounts: Vec<Mount>, hostname: Option<String>) -> Result<(), Problem> {
+        self.ask(Command::Attach { id: id.to_owned(), mounts, hostname }, &[]).await.map(drop)
     }
 
     /// What a sandbox uses.

@@ -116,14 +116,19 @@ pub fn collect(run_dir: &Path) -> io::Result<Collected> {
         }
         let Some(_lock) = lock_of_dead(&dir)? else { continue };
         let bases = fs::read_to_string(dir.join(LOCK)).unwrap_or_default();
-        let prefix = format!("{GROUP_PREFIX}{name}-");
+        let (prefix, mut left) = (format!("{GROUP_PREFIX}{name}-"), false);
         for base in bases.lines().map(Path::new) {
             for group in fs::read_dir(base).into_iter().flatten().flatten() {
                 if group.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
                     cgroup::remove_tree(&group.path());
                     collected.groups += 1;
+                    left |= group.path().exists();
                 }
             }
+        }
+        // Something in it does not die yet: whoever collects next finds it by this owner's name.
+        if left {
+            continue;
         }
         // Before the leases: nobody else may get the id that owns them.
         process::remove_recorded(&dir)?;

@@ -27,12 +27,22 @@ pub struct Plan {
     #[n(5)]
     #[cbor(default)]
     pub files: Vec<PutFile>,
+    /// Whether it waits for somebody, who may want mounts and a host name of its own: see
+    /// [`Command::Attach`](crate::protocol::Command::Attach). Not with a runtime.
+    #[n(6)]
+    #[cbor(default)]
+    pub claimable: bool,
     /// A protection that a test takes away. Release builds do not know the word.
     #[n(15)]
     pub weaken: Option<String>,
 }
 
 impl Plan {
+    /// Whether its agent filters its commands, or may have to.
+    pub fn filters_commands(&self) -> bool {
+        self.claimable || self.wall.writes_to_host()
+    }
+
     /// Whether a test has taken this protection away. Never in a release build.
     pub fn lacks(&self, protection: &str) -> bool {
         cfg!(debug_assertions) && self.weaken.as_deref() == Some(protection)

@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 use crate::cgroup::Tables;
-use crate::plan::Plan;
+use crate::plan::{Mount, Plan};
 
 /// Largest message: a plan with some hundred layers, mounts and long paths, and files to be put inside. The kernel takes a
 /// little more by default.
@@ -147,6 +147,35 @@ pub enum Command {
     /// Make no more sandboxes, and end with the last.
     #[n(6)]
     Retire,
+    /// Replace the bounds that its control group keeps.
+    #[n(7)]
+    SetLimits {
+        /// Which.
+        #[n(0)]
+        id: String,
+        /// Bytes of memory.
+        #[n(1)]
+        memory: u64,
+        /// Thousandths of a processor.
+        #[n(2)]
+        cpu_millis: u32,
+        /// Processes and threads.
+        #[n(3)]
+        pids: u32,
+    },
+    /// Give one that was made to be claimed what its claimer wants. If that fails, it is fit for nothing any more.
+    #[n(8)]
+    Attach {
+        /// Which.
+        #[n(0)]
+        id: String,
+        /// Host folders shown from now on.
+        #[n(1)]
+        mounts: Vec<Mount>,
+        /// Its host name from now on.
+        #[n(2)]
+        hostname: Option<String>,
+    },
 }
 
 impl Command {
@@ -157,6 +186,8 @@ impl Command {
             | Self::Destroy { id }
             | Self::Pause { id, .. }
             | Self::SetDeadline { id, .. }
+            | Self::SetLimits { id, .. }
+            | Self::Attach { id, .. }
             | Self::Usage { id }
             | Self::Snapshot { id } => Some(id),
             Self::Retire => None,

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::cgroup::Group;
+use crate::container::late::Claimable;
 use crate::lease::Lease;
 use crate::process;
 use crate::protocol::{During, Living, Overdue, Problem, Usage, receive};
@@ -47,6 +48,8 @@ pub struct Sandbox {
     pub layers: Vec<Rc<HeldLayer>>,
     /// The sockets of its outlet. The engine has them, too; the next one gets these.
     pub outlet: Vec<OwnedFd>,
+    /// How it can be given mounts, if it was made to be.
+    pub claimable: Option<Claimable>,
     /// Its agent's socket.
     pub door: Option<Door>,
     /// Before the lease: while the folder exists, nobody else may have the id that owns it.

@@ -97,6 +97,26 @@ impl Group {
         Ok(())
     }
 
+    /// Replaces the bounds of a group that has processes.
+    pub fn change(&self, limits: Limits) -> Result<(), Problem> {
+        for (controller, dir) in &self.dirs {
+            let set = || match self.version {
+                Version::Two(_) => limit_v2(*controller, dir, limits),
+                _ => limit_v1(*controller, dir, limits),
+            };
+            let done = match (set(), controller) {
+                // Memory alone may not have more than memory and swap together: then that comes first.
+                (Err(_), Controller::Memory) => {
+                    let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), limits.memory.to_string());
+                    set()
+                }
+                (done, _) => done,
+            };
+            done.during(&format!("change the {} limit", controller.name()))?;
+        }
+        Ok(())
+    }
+
     /// Version 1: has the child join the freezer by itself, too. For a spawner whose sandboxes have other user ids than it has,
     /// without being root: it may not move their processes later.
     pub fn join_freezer_early(&mut self) -> Result<(), Problem> {
@@ -335,7 +355,8 @@ fn absent(error: &io::Error) -> bool {
 
 /// Kills what is left in a group and removes it; used on one's own group and, after a crash, on an orphaned one.
 pub fn remove_tree(dir: &Path) {
-    for attempt in 0..200 {
+    // Whoever has much memory takes a while to die where the host is busy: ten seconds at most.
+    for attempt in 0..600 {
         match fs::remove_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {}
             _ => return,
@@ -357,7 +378,7 @@ pub fn remove_tree(dir: &Path) {
                 }
             }
         }
-        std::thread::sleep(Duration::from_millis(1 + attempt / 10));
+        std::thread::sleep(Duration::from_millis((1 + attempt / 10).min(20)));
     }
 }
 

@@ -66,11 +66,12 @@ impl Materials {
             return Err(Problem::plain("start", "this kind of wall has no root of its own"));
         };
         let shift = (*privilege == Privilege::Root).then_some(namespace);
+        let lacks: Lacks<'_> = &|protection| whole.lacks(protection);
         let layers = plan.layers.iter().map(|path| open_layer(host_path(path), shift)).collect::<Result<_, _>>()?;
-        let system = plan.system.iter().map(|path| open_system(host_path(path), whole)).collect::<Result<_, _>>()?;
+        let system = plan.system.iter().map(|path| open_system(host_path(path), lacks)).collect::<Result<_, _>>()?;
         let owner = lease.map(|lease| (lease.first_id(), plan.mounts_owner));
         let mounts =
-            plan.mounts.iter().map(|mount| open_mount(thread, mount, owner, whole)).collect::<Result<_, _>>()?;
+            plan.mounts.iter().map(|mount| open_mount(thread, mount, owner, lacks)).collect::<Result<_, _>>()?;
         let disk = image.map(|file| mount_disk(file, shift)).transpose()?;
         let devices = if whole.lacks("devices") { Path::new("/dev") } else { templates.devices };
         let nodes: Vec<&Device> = plan.devices.iter().filter(|device| device.node).collect();
@@ -79,9 +80,9 @@ impl Materials {
             false => devices::open_own(templates.devices, privilege, &nodes)?,
         };
         let shown = plan.devices.iter().filter(|device| !device.node);
-        let shown = shown.map(|device| open_system(host_path(&device.from), whole)).collect::<Result<_, _>>()?;
+        let shown = shown.map(|device| open_system(host_path(&device.from), lacks)).collect::<Result<_, _>>()?;
         let programs = plan.runtime.iter().flat_map(Runtime::programs);
-        let runtime = programs.map(|path| open_system(host_path(path), whole)).collect::<Result<_, _>>()?;
+        let runtime = programs.map(|path| open_system(host_path(path), lacks)).collect::<Result<_, _>>()?;
         Ok(Self { devices, masks: procfs::open_copy(templates.masks)?, disk, layers, system, shown, mounts, runtime })
     }
 
@@ -115,6 +116,9 @@ impl Materials {
     }
 }
 
+/// Says which protections a test has taken away.
+pub type Lacks<'a> = &'a dyn Fn(&str) -> bool;
+
 fn host_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
@@ -135,20 +139,21 @@ fn open_layer(path: &Path, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Pro
 }
 
 /// A system folder of the host, read-only, without anything mounted below it.
-fn open_system(path: &Path, plan: &Plan) -> Result<OwnedFd, Problem> {
+fn open_system(path: &Path, lacks: Lacks<'_>) -> Result<OwnedFd, Problem> {
     let tree = clone_tree(path, false)?;
-    let attributes = flags(true, plan);
+    let attributes = flags(true, lacks);
     set_attributes(tree.as_fd(), attributes, false, None).during(&format!("make {} read-only", path.display()))?;
     Ok(tree)
 }
 
 /// A folder the user wants shown. As root, its owner becomes the sandbox's user, so that what is written inside belongs
-/// to that owner outside, and nothing of anybody else's can be changed. In a volume others inside have ids, too.
-fn open_mount(
+/// to that owner outside, and nothing of anybody else's can be changed. In a volume others inside have ids, too. `owner` is
+/// the first of the sandbox's ids, and who inside owns what is shown.
+pub fn open_mount(
     thread: &SingleThreaded,
     mount: &Mount,
     owner: Option<(u32, u32)>,
-    plan: &Plan,
+    lacks: Lacks<'_>,
 ) -> Result<OwnedFd, Problem> {
     let path = host_path(&mount.from);
     let step = format!("mount {}", path.display());
@@ -156,7 +161,7 @@ fn open_mount(
         true => mount_volume(path, mount.writable)?,
         false => clone_tree(path, false)?,
     };
-    let attributes = flags(!mount.writable, plan);
+    let attributes = flags(!mount.writable, lacks);
     let shift = match owner {
         Some((first, owner)) => {
             let stat = fstat(&tree).during(&step)?;
@@ -203,11 +208,11 @@ fn mount_volume(path: &Path, writable: bool) -> Result<OwnedFd, Problem> {
 }
 
 /// What holds for all that is shown of the host.
-fn flags(read_only: bool, plan: &Plan) -> Attributes {
+fn flags(read_only: bool, lacks: Lacks<'_>) -> Attributes {
     let wanted = [
-        (read_only && !plan.lacks("read-only-mounts"), Attributes::READ_ONLY),
-        (!plan.lacks("nosuid"), Attributes::NO_SUID),
-        (!plan.lacks("nodev"), Attributes::NO_DEV),
+        (read_only && !lacks("read-only-mounts"), Attributes::READ_ONLY),
+        (!lacks("nosuid"), Attributes::NO_SUID),
+        (!lacks("nodev"), Attributes::NO_DEV),
     ];
     wanted.into_iter().filter(|(on, _)| *on).fold(Attributes::default(), |all, (_, flag)| all | flag)
 }
@@ -233,7 +238,12 @@ fn mount_disk(image: &OwnedFd, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd,
 /// Attaches system folders and mounts at their places in the new root.
 pub fn attach_all(root: &OwnedFd, plan: &Container, system: Vec<OwnedFd>, mounts: Vec<OwnedFd>) -> Result<(), Problem> {
     attach_system(root, plan, system)?;
-    attach_each(root, plan.mounts.iter().map(|mount| &mount.to).zip(mounts))
+    attach_mounts(root, &plan.mounts, mounts)
+}
+
+/// Attaches what the user wants shown.
+pub fn attach_mounts(root: &OwnedFd, mounts: &[Mount], trees: Vec<OwnedFd>) -> Result<(), Problem> {
+    attach_each(root, mounts.iter().map(|mount| &mount.to).zip(trees))
 }
 
 /// Attaches what goes with devices.

@@ -6,10 +6,12 @@
 //! - [`root`]: the overlay and the way into it.
 //! - [`devices`], [`procfs`]: `/dev` and `/proc`.
 //! - [`binds`]: layers and mounts as the spawner opens them. [`files`]: what the host puts on top.
+//! - [`late`]: mounts for a sandbox that lives already.
 
 pub mod binds;
 pub mod devices;
 pub mod files;
+pub mod late;
 pub mod procfs;
 pub mod root;
 

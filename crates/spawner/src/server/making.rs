@@ -18,6 +18,7 @@ use crate::cgroup::{self, Group};
 use crate::child::Child;
 use crate::container::Materials;
 use crate::container::binds::Templates;
+use crate::container::late::{Claimable, Entrance};
 use crate::lease::Lease;
 use crate::plan::{Plan, Wall};
 use crate::protocol::{During, Overdue, Privilege, Problem, Walls, send};
@@ -28,6 +29,14 @@ use crate::{door, idmap, process};
 pub(super) struct Spare {
     lease: Option<Lease>,
     group: Group,
+}
+
+/// A child that builds its walls.
+struct Started {
+    pid: i32,
+    pidfd: OwnedFd,
+    stage: SandboxStage,
+    claimable: Option<Claimable>,
 }
 
 /// What [`Server::keep`] keeps.
@@ -114,7 +123,7 @@ impl Server {
             (false, Walls::Process) => Vec::new(),
         };
         let started = group.limit(limits).and_then(|()| self.start(plan, fds, listener, &group, lease.as_ref()));
-        let (pid, pidfd, stage) = started?;
+        let Started { pid, pidfd, stage, claimable } = started?;
         group.started();
         self.sandboxes_made += 1;
         let token = self.watch(&pidfd).during("watch the sandbox")?;
@@ -133,6 +142,7 @@ impl Server {
             timed_out: false,
             layers,
             outlet,
+            claimable,
             door,
             scratch,
             lease,
@@ -171,7 +181,7 @@ impl Server {
         listener: Option<OwnedFd>,
         group: &Group,
         lease: Option<&Lease>,
-    ) -> Result<(i32, OwnedFd, SandboxStage), Problem> {
+    ) -> Result<Started, Problem> {
         let mut fds = fds.into_iter();
         let stream = fds.next().ok_or_else(|| std::io::Error::other("no stream was passed")).during("start")?;
         let disk =
@@ -222,12 +232,12 @@ impl Server {
                     kill_and_wait(&pidfd);
                 }
                 let stage = if plan.lasting { SandboxStage::Coming(ours) } else { SandboxStage::Unknown };
-                supplied.map(|()| (pid, pidfd, stage))
+                supplied.map(|claimable| Started { pid, pidfd, stage, claimable })
             }
         }
     }
 
-    /// Maps the child's ids and passes it its mounts.
+    /// Maps the child's ids and passes it its mounts; returns how it can be given more of them later, if it can.
     fn supply(
         &self,
         pid: i32,
@@ -235,13 +245,16 @@ impl Server {
         lease: Option<&Lease>,
         disk: Option<&OwnedFd>,
         to: BorrowedFd<'_>,
-    ) -> Result<(), Problem> {
+    ) -> Result<Option<Claimable>, Problem> {
         // While that is still its own: its next users belong to another namespace, and it may see no `/proc` with itself in it.
         let score = File::options().read(true).write(true).open(format!("/proc/{pid}/oom_score_adj")).ok();
-        if let Wall::Process(_) = &plan.wall {
-            let score: Vec<_> = score.iter().map(AsFd::as_fd).collect();
-            return send(to, &!score.is_empty(), &score).during("let the child go on");
-        }
+        let container = match &plan.wall {
+            Wall::Container(container) => container,
+            Wall::Process(_) => {
+                let score: Vec<_> = score.iter().map(AsFd::as_fd).collect();
+                return send(to, &!score.is_empty(), &score).during("let the child go on").map(|()| None);
+            }
+        };
         let lines = match plan.lacks("own-ids") {
             true => vec![idmap::Line { inside: 0, outside: 0, count: 65_536 }],
             false => idmap::for_sandbox(&self.privilege, lease),
@@ -253,7 +266,13 @@ impl Server {
             Materials::open(&self.thread, plan, &self.privilege, templates, lease, namespace.as_fd(), disk)?;
         let mut fds = materials.fds();
         fds.extend(score.iter().map(AsFd::as_fd));
-        send(to, &score.is_some(), &fds).during("pass mounts to the child")
+        // Soon it is closed to inspection by all but real root, who opens this only if it is needed: whoever has it keeps all
+        // mounts in the kernel.
+        let ahead = plan.claimable && self.privilege != Privilege::Root;
+        let entrance = ahead.then(|| Entrance::of(pid)).transpose()?;
+        send(to, &score.is_some(), &fds).during("pass mounts to the child")?;
+        let can_be = plan.claimable && plan.weaken.is_none() && container.runtime.is_none();
+        Ok(can_be.then_some(Claimable { mounts_owner: container.mounts_owner, entrance }))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The spawner's loop.
 //!
-//! - `making`: from a plan to a sandbox. `snapshots`: saving what it has written.
+//! - `making`: from a plan to a sandbox. `attaching`: what it is given later. `snapshots`: saving what it has written.
 
+mod attaching;
 mod making;
 mod snapshots;
 
@@ -19,7 +20,7 @@ use rustix::net::{SocketFlags, SocketType, accept_with};
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit, setsid, umask};
 use sloplet_sys::clone::SingleThreaded;
 
-use crate::cgroup::Cgroups;
+use crate::cgroup::{self, Cgroups};
 use crate::conversation::{Conversation, Heard};
 use crate::owner::Owner;
 use crate::process;
@@ -29,6 +30,7 @@ use crate::protocol::{
 use crate::sandbox::{HeldLayers, Sandbox, Stage as SandboxStage, kill_and_wait};
 use crate::stage::Stage;
 use crate::{build, door};
+use attaching::Attaching;
 use making::Spare;
 
 /// How long nothing must have happened before something is made ahead: long enough for the latest child to build its
@@ -95,6 +97,8 @@ struct Server {
     tokens: HashMap<String, u64>,
     /// Tokens of copying processes, with those of their sandboxes.
     copies: HashMap<u64, u64>,
+    /// Processes that give a sandbox mounts, by their tokens.
+    attachings: HashMap<u64, Attaching>,
     layers: HeldLayers,
     next_token: u64,
     groups_made: u64,
@@ -158,6 +162,7 @@ impl Server {
             sandboxes: HashMap::new(),
             tokens: HashMap::new(),
             copies: HashMap::new(),
+            attachings: HashMap::new(),
             layers: HeldLayers::default(),
             next_token: FIRST,
             groups_made: 0,
@@ -229,6 +234,10 @@ impl Server {
                     token => {
                         if let Some(sandbox) = self.copies.remove(&token) {
                             self.finish_copy(sandbox);
+                            continue;
+                        }
+                        if let Some(attaching) = self.attachings.remove(&token) {
+                            self.finish_attaching(attaching);
                             continue;
                         }
                         self.bury(token);
@@ -370,11 +379,21 @@ impl Server {
                 sandbox.overdue = overdue;
                 Report::Done { ticket }
             }),
+            Command::SetLimits { id, memory, cpu_millis, pids } => self
+                .find(&id)
+                .and_then(|sandbox| sandbox.group.change(cgroup::Limits { memory, cpu_millis, pids }))
+                .map(|()| Report::Done { ticket }),
             Command::Usage { id } => self.find(&id).map(|sandbox| Report::Used { ticket, usage: sandbox.usage() }),
             Command::Snapshot { id } => match self.start_copy(ticket, &id, fds) {
                 Ok(()) => return,
                 Err(problem) => Err(problem),
             },
+            Command::Attach { id, mounts, hostname } => {
+                match self.start_attaching(ticket, &id, &mounts, hostname.as_deref()) {
+                    Ok(()) => return,
+                    Err(problem) => Err(problem),
+                }
+            }
         };
         self.report(answer.unwrap_or_else(|problem| Report::Refused { ticket, problem }));
     }
@@ -416,6 +435,7 @@ impl Server {
             let problem = Problem::plain("take a snapshot", "the sandbox ended meanwhile");
             self.report(Report::Refused { ticket, problem });
         }
+        self.stop_attaching(token);
         let oom_kills = sandbox.group.oom_kills();
         if sandbox.scratch.is_some() {
             let others: Vec<i32> = self.sandboxes.values().map(|sandbox| sandbox.pid).collect();
