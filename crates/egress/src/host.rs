@@ -1,9 +1,25 @@
 //! The host's own addresses, which no sandbox may reach by a name that happens to lead there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// The addresses of this machine's interfaces, as the kernel lists them.
+/// For how long they are taken for the same: reading the kernel's tables takes longer than all else about opening a way out.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// The addresses of this machine's interfaces, as the kernel listed them a moment ago.
 pub fn addresses() -> Vec<IpAddr> {
+    static KNOWN: Mutex<Option<(Instant, Vec<IpAddr>)>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, addresses)) = known.as_ref().filter(|(when, _)| when.elapsed() < RECENT) {
+        return addresses.clone();
+    }
+    let now = read();
+    *known = Some((Instant::now(), now.clone()));
+    now
+}
+
+fn read() -> Vec<IpAddr> {
     let v4 = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
     let mut found: Vec<IpAddr> = local_v4(&v4).map(IpAddr::V4).chain(local_v6(&v6).map(IpAddr::V6)).collect();

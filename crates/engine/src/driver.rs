@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use sloplet_image::Image;
-use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Limits, Spec};
+use sloplet_policy::{Bind, Capability, DriverReport, Feature, Isolation, Limits, Spec};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
@@ -52,6 +52,19 @@ pub trait Driver: Send + Sync {
     /// be dear says no.
     fn spares_outlets(&self) -> bool {
         true
+    }
+
+    /// Whether a machine that was made within the first limits can be given the second while it runs, by
+    /// [`Machine::set_limits`].
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        let _ = (from, to);
+        false
+    }
+
+    /// Whether a running machine that was made to be [claimed](Wanted::claimable) can be given mounts and a host name, by
+    /// [`Machine::attach`].
+    fn can_attach(&self) -> bool {
+        false
     }
 
     /// What must hold for a sandbox to be one; without it a start is refused unless the user accepts less.
@@ -139,6 +152,14 @@ impl<T: Driver + ?Sized> Driver for Arc<T> {
         (**self).spares_outlets()
     }
 
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        (**self).can_change_limits(from, to)
+    }
+
+    fn can_attach(&self) -> bool {
+        (**self).can_attach()
+    }
+
     fn required(&self) -> Vec<Feature> {
         (**self).required()
     }
@@ -196,6 +217,8 @@ pub struct Wanted<'a> {
     /// A folder that [`Machine::checkpoint`] of the same driver has filled: the machine goes on from there, on the image
     /// that was saved at the same moment. Many can start from one folder, also at once; none may change it.
     pub memory: Option<&'a Path>,
+    /// Whether it waits for somebody who may want mounts and a host name of its own, see [`Machine::attach`].
+    pub claimable: bool,
 }
 
 /// What a sandbox gets besides what its description says; nothing by default.
@@ -206,6 +229,8 @@ pub struct Extras {
     pub egress: bool,
     /// Files that the host puts into its root, for nobody inside to change. They are in no snapshot.
     pub files: Vec<PutFile>,
+    /// Whether it waits for somebody who may want mounts of its own.
+    pub claimable: bool,
 }
 
 /// A file that the host puts into a machine's root, before anything runs there.
@@ -306,6 +331,20 @@ pub trait Machine: Send + Sync {
     fn set_deadline(&self, after: Option<Duration>, overdue: Overdue) -> Pending<'_, Result<(), DriverError>> {
         let _ = (after, overdue);
         Box::pin(async { Err(DriverError::Unsupported(Unsupported("change a sandbox's deadline"))) })
+    }
+
+    /// Replaces what bounds it, where [`Driver::can_change_limits`] says so.
+    fn set_limits<'a>(&'a self, limits: &'a Limits) -> Pending<'a, Result<(), DriverError>> {
+        let _ = limits;
+        Box::pin(async { Err(DriverError::Unsupported(Unsupported("change a sandbox's limits"))) })
+    }
+
+    /// Shows folders of the host from now on, as if they had been mounted when it was made, and gives it a host name; where
+    /// [`Driver::can_attach`] says so, and for a machine that was made to be claimed. Its agent must filter commands first if
+    /// one of them is writable. If it fails, the machine is fit for nothing but to be destroyed.
+    fn attach<'a>(&'a self, mounts: &'a [Bind], hostname: Option<&'a str>) -> Pending<'a, Result<(), DriverError>> {
+        let _ = (mounts, hostname);
+        Box::pin(async { Err(DriverError::Unsupported(Unsupported("attach mounts to a sandbox that runs"))) })
     }
 
     /// What it uses.
@@ -458,6 +497,8 @@ pub struct Adopted {
     pub frozen: bool,
     /// How long ago it was made.
     pub age: Duration,
+    /// Whether whoever keeps it is of the same build as this engine, and knows all that this one can ask for.
+    pub same_build: bool,
 }
 
 /// How a machine ended.

@@ -1,9 +1,11 @@
 //! From a description to a running sandbox.
 //!
-//! - `walls`, `checking`: which wall, and whether it may and can be. `settling`: what makes it somebody's.
+//! - `walls`, `checking`: which wall, and whether it may and can be. `settling`: what makes it somebody's. `claiming`: what makes
+//!   one that waited what its claimer asks for.
 //! - `error`, `ids`: what they are called.
 
 mod checking;
+mod claiming;
 mod error;
 mod ids;
 mod settling;
@@ -14,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use sloplet_client::Agent;
-use sloplet_image::{Image, ImageConfig, ImageError, Lease, Leases, Store};
+use sloplet_image::{Image, ImageConfig, ImageError, Lease, Leases, Pattern, SnapshotStaging, Store};
 use sloplet_ledger::Ledger;
 use sloplet_policy::protect::Protected;
 use sloplet_policy::{Bind, Capability, Radius, Spec};
@@ -259,7 +261,28 @@ impl Engine {
             bytes = tracing::field::Empty,
             error = tracing::field::Empty,
         );
-        told(span, self.take_snapshot(sandbox, name, config)).await
+        told(span, self.take_snapshot(sandbox, name, config, &[])).await
+    }
+
+    /// As [`Self::snapshot`], without what fits one of the patterns.
+    pub async fn snapshot_without(
+        &self,
+        sandbox: &Sandbox,
+        name: Option<&str>,
+        config: ImageConfig,
+        excluded: &[Pattern],
+    ) -> Result<(Image, SnapshotReport), EngineError> {
+        self.take_snapshot(sandbox, name, config, excluded).await
+    }
+
+    /// Copies what a sandbox has written, of one moment: a layer on top of the image it started from, gone when dropped.
+    pub async fn written(&self, sandbox: &Sandbox) -> Result<(SnapshotStaging, SnapshotReport), EngineError> {
+        let staging = self.images()?.snapshot_staging()?;
+        let target = staging.dir().map_err(|error| {
+            EngineError::Driver(DriverError::Failed { step: "take a snapshot".into(), detail: error.to_string() })
+        })?;
+        let report = sandbox.machine().snapshot(target).await?;
+        Ok((staging, report))
     }
 
     async fn take_snapshot(
@@ -267,13 +290,19 @@ impl Engine {
         sandbox: &Sandbox,
         name: Option<&str>,
         config: ImageConfig,
+        excluded: &[Pattern],
     ) -> Result<(Image, SnapshotReport), EngineError> {
         let store = self.images()?;
-        let staging = store.snapshot_staging()?;
-        let target = staging.dir().map_err(|error| {
-            EngineError::Driver(DriverError::Failed { step: "take a snapshot".into(), detail: error.to_string() })
-        })?;
-        let report = sandbox.machine().snapshot(target).await?;
+        let (mut staging, mut report) = self.written(sandbox).await?;
+        if !excluded.is_empty() {
+            let patterns = excluded.to_vec();
+            let work = tokio::task::spawn_blocking(move || staging.exclude(&patterns).map(|bytes| (staging, bytes)));
+            let failed = |detail: String| DriverError::Failed { step: "leave files out of a snapshot".into(), detail };
+            let done = work.await.map_err(|error| failed(error.to_string()))?;
+            let (kept, bytes) = done.map_err(|error| failed(error.to_string()))?;
+            staging = kept;
+            report.bytes = report.bytes.saturating_sub(bytes);
+        }
         tracing::Span::current().record("bytes", report.bytes);
         let (store, name, base) = (store.clone(), name.map(str::to_owned), sandbox.image().clone());
         // Usually a rename; now and then a copy of many layers.
@@ -372,6 +401,11 @@ impl Engine {
         Ok(self.driver(spec)?.find_image(&spec.image).is_some())
     }
 
+    /// Keeps the layers of an image from being removed.
+    pub fn lease(&self, image: &Image) -> Result<Lease, ImageError> {
+        self.leases.take(image)
+    }
+
     /// Finds an image of the store. Whether the `host` image is still up to date takes some sixty looks at the host's files: once a
     /// second is enough.
     pub fn resolve(&self, name: &str) -> Result<Image, ImageError> {
@@ -418,7 +452,7 @@ fn wanted<'a>(
     extras: &'a Extras,
     memory: Option<&'a Path>,
 ) -> Wanted<'a> {
-    Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory }
+    Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory, claimable: extras.claimable }
 }
 
 /// Does something within a span, which tells why if it fails.

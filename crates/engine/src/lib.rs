@@ -8,6 +8,7 @@
 //! - [`cdi`]: devices of the host, by name.
 //! - [`data`]: files that go in masked.
 //! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it; [`origins`], [`cost`]: what that tells.
+//! - [`patch`]: changes of files, for `git apply`.
 //! - [`places`]: where data and records are kept.
 //!
 //! Sandboxes live as long as the engine that made them, except lasting ones: [`Engine::create_lasting`], which a later
@@ -26,6 +27,7 @@ pub mod journal;
 pub mod life;
 pub mod origins;
 pub mod outward;
+pub mod patch;
 pub mod places;
 pub mod sandbox;
 pub mod template;

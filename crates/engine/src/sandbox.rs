@@ -10,7 +10,7 @@ use sloplet_image::{Image, Lease};
 use sloplet_ledger::Event;
 use sloplet_ledger::event::{DataMasked, SandboxGone};
 use sloplet_policy::{Capability, Radius, Spec};
-use sloplet_wire::{ErrorCode, Exec, Failure, TerminalSize};
+use sloplet_wire::{Builtin, ErrorCode, Exec, Failure, TerminalSize};
 
 use crate::driver::{DriverError, End, Machine};
 use crate::engine::told;
@@ -43,6 +43,8 @@ pub struct Command {
     pub tag: Option<String>,
     /// How long its output waits for a reader before any is dropped; only for those that are followed.
     pub patience: Option<Duration>,
+    /// Something of the agent's own in place of a program.
+    pub builtin: Option<Builtin>,
 }
 
 impl Command {
@@ -132,9 +134,9 @@ impl Sandbox {
         &self.spec
     }
 
-    /// Changes what its commands are given; the machine stays what it is.
-    pub(crate) fn with_spec(self, spec: Spec) -> Self {
-        Self { spec, ..self }
+    /// Becomes somebody's, who asked for this; the machine stays what it is.
+    pub(crate) fn claimed_as(self, spec: Spec) -> Self {
+        Self { spec, started: Instant::now(), ..self }
     }
 
     pub(crate) fn set_standing(&mut self, standing: Standing) {
@@ -199,11 +201,7 @@ impl Sandbox {
             denied.map_err(|error| refused(ErrorCode::Denied, error.to_string()))?;
         }
         self.standing.account.command().map_err(|refusal| refused(ErrorCode::Exhausted, refusal.to_string()))?;
-        let workdir = command.cwd.or_else(|| {
-            let asked = self.spec.workdir.as_ref().map(|path| path.display().to_string());
-            let usual = self.machine.home().map(str::to_owned).or_else(|| self.image.config.workdir.clone());
-            asked.or_else(|| usual.filter(|path| !path.is_empty()))
-        });
+        let workdir = command.cwd.or_else(|| self.workdir());
         let exec = Exec {
             argv: command.argv.into_iter().map(Into::into).collect(),
             env: self.environment(&command.env),
@@ -214,6 +212,7 @@ impl Sandbox {
             timeout_ms: command.timeout.map(|timeout| timeout.as_millis() as u64),
             background: command.background,
             tag: command.tag,
+            builtin: command.builtin,
         };
         let watched = Watched::begin(&self.standing.journal, &exec)
             .map_err(|error| refused(ErrorCode::Io, format!("the command was not started: {error}")))?;
@@ -230,6 +229,13 @@ impl Sandbox {
         span.record("process.pid", process.pid);
         process.observe(Box::new(watched));
         Ok(process)
+    }
+
+    /// Where its commands start; the user's home if absent.
+    pub fn workdir(&self) -> Option<String> {
+        let asked = self.spec.workdir.as_ref().map(|path| path.display().to_string());
+        let usual = self.machine.home().map(str::to_owned).or_else(|| self.image.config.workdir.clone());
+        asked.or_else(|| usual.filter(|path| !path.is_empty()))
     }
 
     /// Freezes or thaws all its processes.

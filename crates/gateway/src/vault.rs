@@ -99,7 +99,7 @@ impl<'a> Vault<'a> {
                     let here = match &secret.rule.place {
                         Place::Anywhere | Place::Header { name: None } => true,
                         Place::Header { name: Some(only) } => name.as_str().eq_ignore_ascii_case(only),
-                        Place::Query { .. } | Place::Body => false,
+                        Place::Query { .. } | Place::Body | Place::Basic { .. } => false,
                     };
                     if self.put(secret, "header", here, &mut text, plain)? {
                         changed = Some(&secret.rule.name);
@@ -120,6 +120,26 @@ impl<'a> Vault<'a> {
                 filled.set_sensitive(true);
                 *value = filled;
             }
+        }
+        self.authenticate(headers)
+    }
+
+    /// Sets basic authentication where a secret is for that, in place of what the request had.
+    fn authenticate(&mut self, headers: &mut HeaderMap) -> Result<(), PutError> {
+        let mine: Vec<&Secret> = self.mine().collect();
+        for secret in mine {
+            let (Place::Basic { user }, name) = (&secret.rule.place, &secret.rule.name) else { continue };
+            if !self.tls && !secret.rule.http {
+                return Err(PutError::Plain(name.clone()));
+            }
+            let of = |password: &[u8]| STANDARD.encode([user.as_bytes(), b":", password].concat());
+            let filled = of(secret.value.expose());
+            self.needles.add(filled.as_bytes(), of(secret.placeholder.as_bytes()).as_bytes());
+            let text = format!("Basic {filled}");
+            let mut value = HeaderValue::from_str(&text).map_err(|_| PutError::Header(name.clone()))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+            self.seen.push(Seen { name: name.clone(), place: "header", used: true });
         }
         Ok(())
     }
@@ -142,7 +162,7 @@ impl<'a> Vault<'a> {
                 let here = match &secret.rule.place {
                     Place::Anywhere | Place::Query { name: None } => true,
                     Place::Query { name: Some(only) } => key == only.as_str(),
-                    Place::Header { .. } | Place::Body => false,
+                    Place::Header { .. } | Place::Body | Place::Basic { .. } => false,
                 };
                 changed |= self.put(secret, "query", here, &mut text, percent)?;
             }
@@ -309,6 +329,24 @@ mod tests {
         assert_eq!(vault.seen.iter().filter(|seen| seen.used).count(), 1);
         assert_eq!(vault.seen.len(), 2);
         assert!(vault.query(&PathAndQuery::try_from(format!("/?k={shown}")).unwrap()).unwrap().is_none());
+    }
+
+    #[test]
+    fn basic_authentication_is_set_for_its_host_alone_whatever_the_request_had() {
+        let secrets = [secret("TOKEN@git.example.com;basic=me", "ghp_value")];
+        let shown = |host: &str, tls: bool, given: &[(&'static str, String)]| {
+            let mut map = headers(given);
+            let mut vault = Vault::new(&secrets, host, 443, tls);
+            vault.headers(&mut map).map(|()| map.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned()))
+        };
+        let wanted = Some(format!("Basic {}", STANDARD.encode("me:ghp_value")));
+        assert_eq!(shown("git.example.com", true, &[]), Ok(wanted.clone()));
+        assert_eq!(shown("git.example.com", true, &[("authorization", "Bearer mine".into())]), Ok(wanted));
+        assert_eq!(shown("example.com", true, &[]), Ok(None));
+        assert_eq!(shown("git.example.com", false, &[]), Err(PutError::Plain("TOKEN".into())));
+        // What stands for it elsewhere is no password.
+        let other = shown("example.com", true, &[("authorization", secrets[0].placeholder.clone())]);
+        assert_eq!(other, Ok(Some(secrets[0].placeholder.clone())));
     }
 
     #[test]

@@ -405,6 +405,9 @@ pub struct ApiCall {
     /// How many there were like this one since the last such record, if more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// The front end that asked, and on whose behalf, as it says itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<Name>,
     /// How long it took.
     pub duration_ms: u64,
 }

@@ -25,6 +25,8 @@ pub enum Feature {
     Output,
     /// A root file system of its own.
     OwnRoot,
+    /// Mounts that follow none of the host's, and show the host's files without devices and set-ID programs.
+    OwnMounts,
     /// No network but its own loopback.
     NoNetwork,
     /// Connections to the outside that the host decides on and makes.
@@ -59,6 +61,7 @@ impl fmt::Display for Feature {
             Self::Timeout => "timeout",
             Self::Output => "output limit",
             Self::OwnRoot => "own root file system",
+            Self::OwnMounts => "own mounts",
             Self::NoNetwork => "no network",
             Self::Egress => "egress through the host",
             Self::SyscallFilter => "syscall filter",

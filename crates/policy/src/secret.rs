@@ -17,7 +17,7 @@ pub use table::{AnyOr, From, SecretTable};
 /// One secret: what it is called inside, where its value comes from, and which hosts may see it.
 ///
 /// On the command line: `NAME@host[,host…]`, `NAME=env:VAR@host`, `NAME=file:/path@host`, `NAME=cmd:program arg…@host`,
-/// each followed by any of `;header=x-api-key`, `;query=key`, `;body`, `;prefix=sk-ant-`, `;http`.
+/// each followed by any of `;header=x-api-key`, `;query=key`, `;body`, `;basic=user`, `;prefix=sk-ant-`, `;http`.
 ///
 /// In files and JSON: a [`SecretTable`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +75,16 @@ pub enum Place {
     },
     /// In the body.
     Body,
+    /// Nowhere: every request gets it, as the password of basic authentication, in place of whatever authentication it had.
+    /// Programs inside need not know of it.
+    Basic {
+        /// Whose password it is.
+        user: String,
+    },
 }
+
+/// The user of basic authentication if none is said: with a token, hosts of git do not look at it, or want this one.
+pub const USUAL_USER: &str = "x-access-token";
 
 /// A rule that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,10 +111,12 @@ pub enum SecretError {
     )]
     Table(String),
     /// More than one place.
-    #[error("secret {0}: give one of header, query and body, or none for header and query")]
+    #[error("secret {0}: give one of header, query, body and basic, or none for header and query")]
     Places(String),
     /// An option that is none.
-    #[error("'{0}' is not an option of a secret: there are header=NAME, query=NAME, body, prefix=TEXT and http")]
+    #[error(
+        "'{0}' is not an option of a secret: there are header=NAME, query=NAME, body, basic=USER, prefix=TEXT and http"
+    )]
     Setting(String),
     /// The host is no host.
     #[error("'{given}' is not a host that a secret can be for: write {corrected}")]
@@ -140,6 +151,13 @@ impl SecretRule {
         let named = match &self.place {
             Place::Header { name } | Place::Query { name } => name.as_ref(),
             Place::Anywhere | Place::Body => None,
+            Place::Basic { user } => {
+                let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.@+".contains(&b);
+                if user.is_empty() || user.len() > 128 || !user.bytes().all(plain) {
+                    return Err(SecretError::Setting(printable(user)));
+                }
+                None
+            }
         };
         match named.into_iter().chain(&self.prefix).find(|text| !plain(text)) {
             Some(text) => Err(SecretError::Setting(printable(text))),
@@ -185,6 +203,7 @@ impl FromStr for SecretRule {
                 ("header", value) => rule.place = Place::Header { name: value.and_then(owned) },
                 ("query", value) => rule.place = Place::Query { name: value.and_then(owned) },
                 ("body", None) => rule.place = Place::Body,
+                ("basic", user) => rule.place = Place::Basic { user: user.unwrap_or(USUAL_USER).to_owned() },
                 ("prefix", Some(value)) => rule.prefix = owned(value),
                 ("http", None) => rule.http = true,
                 _ => return Err(SecretError::Setting(printable(part))),
@@ -260,6 +279,7 @@ mod tests {
             ("TOKEN@a..b", "like api.example.com"),
             ("TOKEN@h.example;heder=x", "header=NAME"),
             ("TOKEN@h.example;header=a b", "'a b' is not an option"),
+            ("TOKEN@h.example;basic=a:b", "'a:b' is not an option"),
             ("TOKEN=env:@h.example", "env:VARIABLE"),
             ("TOKEN=cmd: @h.example", "cmd:program"),
         ] {
@@ -276,7 +296,12 @@ mod tests {
 
     #[test]
     fn json_reads_back() {
-        for text in ["K@h.example", "K=file:/k@h.example;query=key", "K=cmd:a b@*.h.example:1;body;http"] {
+        for text in [
+            "K@h.example",
+            "K@h.example;basic=me@work",
+            "K=file:/k@h.example;query=key",
+            "K=cmd:a b@*.h.example:1;body;http",
+        ] {
             let json = serde_json::to_string(&rule(text)).unwrap();
             assert_eq!(serde_json::from_str::<SecretRule>(&json).unwrap(), rule(text), "{json}");
         }

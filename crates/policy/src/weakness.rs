@@ -6,6 +6,9 @@
 /// The variable that must name the weakness a second time.
 pub const VARIABLE: &str = "SLOPLET_TEST_WEAKEN";
 
+/// Processes beyond the bound where that is taken away: many, and yet no bomb that buries the host of the test.
+pub const PIDS_BEYOND: u32 = 512;
+
 /// All of them, each named after the protection that is missing.
 pub const ALL: &[&str] = &[
     "seccomp",

@@ -2,12 +2,14 @@
 
 use std::marker::PhantomData;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::StoreError;
 use crate::file::Store;
+
+const INSERT: &str = "INSERT INTO documents (kind, id, owner, name, created, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
 /// A value that can be remembered.
 pub trait Document: Serialize + DeserializeOwned {
@@ -48,7 +50,17 @@ impl<T: Document> Collection<T> {
 
     /// Adds a document; its id and name must be new.
     pub fn insert(&self, document: &T) -> Result<(), StoreError> {
-        self.write("INSERT", document)
+        self.execute(INSERT, document).map(drop)
+    }
+
+    /// Adds a document and forgets another one of its id, of another kind: both or neither.
+    pub fn insert_instead_of<U: Document>(&self, document: &T, _other: &Collection<U>) -> Result<(), StoreError> {
+        let mut connection = self.store.connection();
+        let both = connection.transaction()?;
+        both.prepare_cached("DELETE FROM documents WHERE kind = ?1 AND id = ?2")?
+            .execute(params![U::KIND, document.id()])?;
+        Self::execute_on(&both, INSERT, document)?;
+        Ok(both.commit()?)
     }
 
     /// Adds a document or replaces the one with its id.
@@ -61,17 +73,14 @@ impl<T: Document> Collection<T> {
         if update == 0 { self.insert(document) } else { Ok(()) }
     }
 
-    fn write(&self, verb: &str, document: &T) -> Result<(), StoreError> {
-        let text =
-            format!("{verb} INTO documents (kind, id, owner, name, created, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
-        self.execute(&text, document).map(|_| ())
+    fn execute(&self, statement: &str, document: &T) -> Result<usize, StoreError> {
+        Self::execute_on(&self.store.connection(), statement, document)
     }
 
-    fn execute(&self, statement: &str, document: &T) -> Result<usize, StoreError> {
+    fn execute_on(connection: &Connection, statement: &str, document: &T) -> Result<usize, StoreError> {
         let damaged = |error| StoreError::Damaged { kind: T::KIND, id: document.id().to_owned(), error };
         let body = serde_json::to_string(document).map_err(damaged)?;
         let created = i64::try_from(document.created_ms()).unwrap_or(i64::MAX);
-        let connection = self.store.connection();
         let values = params![T::KIND, document.id(), document.owner(), document.name(), created, body];
         match connection.prepare_cached(statement)?.execute(values) {
             Ok(rows) => Ok(rows),
@@ -199,6 +208,36 @@ mod tests {
         assert_eq!(ids(notes.all().unwrap()), ["3", "2", "1"]);
         assert!(notes.remove("3").unwrap() && !notes.remove("3").unwrap());
         assert_eq!(ids(notes.of("a").unwrap()), ["1"]);
+    }
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct Draft(Note);
+
+    impl Document for Draft {
+        const KIND: &'static str = "draft";
+        fn id(&self) -> &str {
+            &self.0.id
+        }
+        fn owner(&self) -> &str {
+            &self.0.owner
+        }
+        fn created_ms(&self) -> u64 {
+            self.0.made
+        }
+    }
+
+    #[test]
+    fn one_takes_the_place_of_another_or_nothing_happens() {
+        let store = Store::in_memory().unwrap();
+        let (notes, drafts) = (store.collection::<Note>(), store.collection::<Draft>());
+        for id in ["1", "2"] {
+            drafts.insert(&Draft(note(id, "a", None, 1))).unwrap();
+        }
+        notes.insert_instead_of(&note("1", "a", Some("x"), 1), &drafts).unwrap();
+        let refused = notes.insert_instead_of(&note("2", "a", Some("x"), 1), &drafts);
+        assert!(matches!(refused, Err(StoreError::Taken(_))));
+        assert_eq!((notes.all().unwrap().len(), drafts.all().unwrap().len()), (1, 1));
+        assert!(drafts.get("2").unwrap().is_some());
     }
 
     /// Whether any file of a folder holds these bytes.

@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// Replaces what is to be mounted by its real path, refusing protected places.
-    fn check_mounts(&self, spec: &mut Spec) -> Result<(), EngineError> {
+    pub(crate) fn check_mounts(&self, spec: &mut Spec) -> Result<(), EngineError> {
         if spec.mounts.is_empty() {
             return Ok(());
         }

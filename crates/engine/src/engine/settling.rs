@@ -23,6 +23,11 @@ impl Engine {
         Prices::load(&self.places.prices()).map_err(|error| EngineError::Prices(error.to_string()))
     }
 
+    /// What all sandboxes' calls cost, read once.
+    pub(crate) fn common_prices(&self) -> Result<Arc<Prices>, EngineError> {
+        self.common.prices(&self.places.prices()).map_err(EngineError::Prices)
+    }
+
     /// Who has spent how much.
     pub fn accounts(&self) -> &Arc<Accounts> {
         self.common.accounts()
@@ -31,6 +36,11 @@ impl Engine {
     /// Uses accounts that somebody remembers; before the first sandbox is made.
     pub fn set_accounts(&self, accounts: Arc<Accounts>) {
         self.common.set_accounts(accounts);
+    }
+
+    /// Whether a machine like this has a way out, even if it may reach nothing yet.
+    pub fn has_spare_way_out(&self, spec: &Spec) -> bool {
+        self.driver(spec).is_ok_and(|driver| driver.spares_outlets()) && self.can_reach_out(spec)
     }
 
     /// Whether a sandbox like this can have a way out on this host.
@@ -79,7 +89,7 @@ impl Engine {
             // Reading the price list takes as long as opening the way: only for those whose calls are counted.
             let prices = match patron.private.is_empty() {
                 true => None,
-                false => Some(self.common.prices(&self.places.prices()).map_err(EngineError::Prices)?),
+                false => Some(self.common_prices()?),
             };
             let (account, journal) = (&standing.account, &standing.journal);
             let denied = self.radius.denials();

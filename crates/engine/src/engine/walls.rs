@@ -1,5 +1,6 @@
 //! Which wall a description asks for, and what the walls say of themselves.
 
+use sloplet_policy::report::Summary;
 use sloplet_policy::{Capability, DriverReport, Feature, Isolation, Spec};
 
 use super::{Engine, EngineError};
@@ -58,6 +59,21 @@ impl Engine {
     /// How strong the wall is that a description asks for.
     pub fn isolation_of(&self, spec: &Spec) -> Result<Isolation, EngineError> {
         Ok(self.driver(spec)?.isolation())
+    }
+
+    /// Whether a running machine of one description can be given the limits of another.
+    pub fn can_change_limits(&self, from: &Spec, to: &Spec) -> bool {
+        self.driver(from).is_ok_and(|driver| driver.can_change_limits(&from.limits, &to.limits))
+    }
+
+    /// Whether a running machine of a description can be given mounts and a host name.
+    pub fn can_attach(&self, spec: &Spec) -> bool {
+        self.driver(spec).is_ok_and(|driver| driver.can_attach())
+    }
+
+    /// What the wall that a description asks for is, in a few words.
+    pub fn wall_of(&self, spec: &Spec) -> Result<Summary, EngineError> {
+        Ok(self.driver(spec)?.report().summary())
     }
 
     /// What the wall that a description asks for enforces on this host.

@@ -17,7 +17,9 @@ impl Sandboxes {
         let mut living: HashMap<String, Adopted> =
             adoption.living.into_iter().map(|adopted| (adopted.id.clone(), adopted)).collect();
         let ended: HashMap<String, End> = adoption.ended.into_iter().collect();
+        let mut known = Vec::new();
         for record in self.0.records.all()? {
+            known.push(record.id.clone());
             let adopted = living.remove(&record.id);
             match (record.state, adopted) {
                 (State::Running | State::Paused, Some(adopted)) => self.take_over(record, adopted).await?,
@@ -32,6 +34,7 @@ impl Sandboxes {
                 (State::Stopped | State::Failed, _) => self.keep(Slot::new(record, None)),
             }
         }
+        self.find_warm(&mut living, &known).await?;
         // Nobody remembers these.
         for orphan in living.into_values() {
             tracing::info!(sandbox = orphan.id, "removing a half-made sandbox");

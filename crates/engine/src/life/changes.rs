@@ -135,9 +135,7 @@ impl Sandboxes {
 
     /// Destroys all sandboxes of everybody.
     pub async fn destroy_all(&self) {
-        for warm in self.0.warm.drain() {
-            let _ = warm.destroy().await;
-        }
+        self.empty_pools().await;
         for record in self.all() {
             let _ = self.destroy(&record.owner, &record.id).await;
         }
@@ -164,10 +162,7 @@ impl Sandboxes {
         let headers = said.as_ref().map(|said| said.headers.clone());
         if let Some(headers) = &headers {
             HeaderRule::check_all(headers).map_err(|error| LifeError::Invalid(error.to_string()))?;
-            let trusted = match outward {
-                Some(outward) => outward.can_set_headers(),
-                None => !self.secrets_of(&slot.record())?.is_empty(),
-            };
+            let trusted = self.trusts_gateway(&slot)?;
             if !headers.is_empty() && !trusted {
                 let message = "headers cannot be set on its requests: programs inside trust no gateway; make it anew with \
                                a rule that sets one";
@@ -200,7 +195,7 @@ impl Sandboxes {
         let slot = self.slot(owner, id)?;
         let _changing = slot.changing.lock().await;
         let before = slot.record().request.spec.budget;
-        if budget.counts_calls() && !before.counts_calls() && slot.record().request.spec.secrets.is_empty() {
+        if budget.counts_calls() && !before.counts_calls() && !self.trusts_gateway(&slot)? {
             let message =
                 "its LLM calls cannot be counted: programs inside trust no gateway; make it anew with a budget";
             return Err(LifeError::Conflict(message.into()));
@@ -222,7 +217,7 @@ impl Sandboxes {
         Ok(live.and_then(|live| live.sandbox.outward().map(|outward| outward.counters())).unwrap_or_default())
     }
 
-    fn note_policy<T: serde::Serialize>(&self, record: &Record, policy: &str, before: &T, after: &T) {
+    pub(super) fn note_policy<T: serde::Serialize>(&self, record: &Record, policy: &str, before: &T, after: &T) {
         let digest = |value: &T| sloplet_ledger::sha256(&serde_json::to_vec(value).unwrap_or_default());
         let event = PolicyChanged {
             policy: policy.into(),

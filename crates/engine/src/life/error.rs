@@ -27,6 +27,11 @@ pub enum LifeError {
     /// The request makes no sense.
     #[error("{0}")]
     Invalid(String),
+    /// Nothing waits in a pool that makes nothing when asked.
+    #[error(
+        "no machine of pool '{0}' is ready: try again in a moment, raise its target, or set its on_empty to 'create'"
+    )]
+    PoolEmpty(String),
     /// The key may not have more.
     #[error("{0}")]
     Quota(String),

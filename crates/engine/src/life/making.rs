@@ -1,13 +1,17 @@
 //! Making sandboxes.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sloplet_policy::{Bind, Span};
+use tokio::sync::OwnedMutexGuard;
 
 use super::clock::now_ms;
 use super::error::LifeError;
 use super::live::Live;
+use super::pool::Source;
+use super::pool::claim::Claim;
 use super::private::Values;
 use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
@@ -49,42 +53,76 @@ impl Sandboxes {
             request.spec.isolation = self.0.engine.isolation_of(&request.spec)?;
         }
         // Before a machine made ahead is taken, which was checked without them.
-        self.0.engine.radius().check_env(&request.spec.env).map_err(EngineError::from)?;
-        // A machine that was made ahead trusts nobody's authority.
-        let plain = !request.spec.is_read_along();
-        let mut warm = match request.volumes.is_empty() && plain && request.memory.is_none() {
-            true => self.0.warm.take(&self.0.engine, &request.spec),
-            false => None,
-        };
-        let id = warm.as_ref().map_or_else(new_id, |warm| warm.id().to_owned());
-        let reserved = self.reserve(owner, id, request, quota);
-        if !matches!(reserved, Ok(Reserved::New(_)))
-            && let Some(unused) = warm.take()
-        {
-            tokio::spawn(unused.destroy());
+        let radius = self.0.engine.radius();
+        radius.check_env(&request.spec.env).map_err(EngineError::from)?;
+        radius.check_spec(&request.spec).map_err(EngineError::from)?;
+        if !request.spec.mounts.is_empty() {
+            self.0.engine.check_mounts(&mut request.spec.clone())?;
         }
-        let slot = match reserved? {
-            Reserved::New(slot) => slot,
-            Reserved::Known(slot) => {
+        // A machine that does not answer is not asked again.
+        loop {
+            if let Some(record) = self.attempt(owner, &request, &values, quota).await? {
+                return Ok(record);
+            }
+        }
+    }
+
+    /// Makes a sandbox, out of a machine that waits or anew; `None` if that machine was not well.
+    async fn attempt(
+        &self,
+        owner: &str,
+        request: &NewSandbox,
+        values: &Values,
+        quota: &Quota,
+    ) -> Result<Option<Record>, LifeError> {
+        let mut claim = match self.is_known(owner, request) {
+            true => None,
+            false => self.claim(owner, request).await?,
+        };
+        let machine = claim.as_ref().and_then(Claim::machine);
+        let id = machine.map_or_else(new_id, str::to_owned);
+        let (slot, changing) = match self.reserve(owner, id, request.clone(), quota, claim.as_ref()) {
+            Ok(Reserved::New(slot, changing)) => (slot, changing),
+            other => {
+                drop(claim);
+                let slot = match other? {
+                    Reserved::New(slot, _) | Reserved::Known(slot) => slot,
+                };
                 // Asked for before: wait until it is made, or not.
                 drop(slot.changing.lock().await);
                 let record = slot.record();
                 return match record.state {
                     State::Creating => Err(LifeError::Conflict("it could not be made: try again".into())),
-                    _ => Ok(record),
+                    _ => Ok(Some(record)),
                 };
             }
         };
-        let this = self.clone();
-        self.carry_out(async move {
-            let _changing = slot.changing.lock().await;
-            let id = slot.record().id;
-            let made = match this.keep_secrets(&slot.record(), &values) {
-                Ok(_) => this.bring_up(&slot, warm).await,
-                Err(error) => Err(error),
+        let (this, values) = (self.clone(), values.clone());
+        let making = async move {
+            let _changing = changing;
+            let record = slot.record();
+            let id = record.id.clone();
+            if let Some(claim) = &mut claim
+                && !claim.answers().await
+            {
+                this.forget(&id)?;
+                return Ok(None);
+            }
+            let warm = claim.as_mut().and_then(Claim::take);
+            let made = match this.keep_secrets(&record, &values) {
+                Ok(_) => this.bring_up_warm(&slot, claim.as_mut(), warm).await,
+                Err(error) => {
+                    if let Some(warm) = warm {
+                        let _ = warm.machine().destroy().await;
+                    }
+                    Err(error)
+                }
             };
+            if let Some(claim) = claim {
+                claim.finish(made.as_ref().map_or(Source::ColdStart, |(_, source)| *source), made.is_ok());
+            }
             match made {
-                Ok(record) => Ok(record),
+                Ok((record, _)) => Ok(Some(record)),
                 Err(error) => {
                     if let Some(live) = slot.set_live(None) {
                         let _ = live.sandbox.machine().destroy().await;
@@ -93,39 +131,93 @@ impl Sandboxes {
                     Err(error)
                 }
             }
-        })
-        .await
+        };
+        self.carry_out(making).await
+    }
+
+    /// Gives a slot the machine that was claimed for it, if there is one and it can become what was asked for; otherwise one
+    /// is made, if that is what the pool does then.
+    async fn bring_up_warm(
+        &self,
+        slot: &Arc<Slot>,
+        claim: Option<&mut Claim>,
+        warm: Option<Sandbox>,
+    ) -> Result<(Record, Source), LifeError> {
+        let Some(warm) = warm else { return Ok((self.bring_up(slot, None).await?, Source::ColdStart)) };
+        let record = slot.record();
+        let mut spec = record.request.spec.clone();
+        spec.limits.timeout = FOREVER;
+        let volumes = match self.binds_of(&record) {
+            Ok(volumes) => volumes,
+            Err(error) => {
+                let _ = warm.machine().destroy().await;
+                return Err(error);
+            }
+        };
+        match self.0.engine.claim(warm, spec, volumes).await {
+            Ok(warm) => Ok((self.bring_up(slot, Some(warm)).await?, Source::Pool)),
+            Err(error) => {
+                tracing::warn!(%error, sandbox = record.id, "a machine of a pool cannot become what was asked for");
+                let Some(claim) = claim.filter(|claim| claim.may_be_made()) else { return Err(error.into()) };
+                claim.failed_to_fit(&record.request);
+                Ok((self.bring_up(slot, None).await?, Source::ColdStart))
+            }
+        }
+    }
+
+    /// Whether the same was asked for before, by its idempotency key.
+    fn is_known(&self, owner: &str, request: &NewSandbox) -> bool {
+        let same = |record: &Record| record.owner == owner && record.request.idempotency_key == request.idempotency_key;
+        request.idempotency_key.is_some() && self.slots().values().any(|slot| slot.with_record(same))
     }
 
     /// Takes the id, the name, the volumes and the share of the quota.
-    fn reserve(&self, owner: &str, id: String, request: NewSandbox, quota: &Quota) -> Result<Reserved, LifeError> {
+    fn reserve(
+        &self,
+        owner: &str,
+        id: String,
+        request: NewSandbox,
+        quota: &Quota,
+        claim: Option<&Claim>,
+    ) -> Result<Reserved, LifeError> {
         let mut slots = self.slots();
-        let existing: Vec<Record> = slots.values().map(|slot| slot.record()).collect();
-        let mine = || existing.iter().filter(|record| record.owner == owner);
-        if let Some(key) = &request.idempotency_key
-            && let Some(known) = mine().find(|record| record.request.idempotency_key.as_ref() == Some(key))
-        {
-            if known.request != request {
+        // Looked at where they are: there may be thousands.
+        let (mut count, mut memory, mut known, mut named) = (0u64, 0u64, None, false);
+        for slot in slots.values() {
+            slot.with_record(|record| {
+                if record.owner != owner {
+                    return;
+                }
+                count += 1;
+                memory = memory.saturating_add(record.request.spec.limits.memory.0);
+                named |= request.name.is_some() && record.request.name == request.name;
+                if request.idempotency_key.is_some() && record.request.idempotency_key == request.idempotency_key {
+                    known = Some((slot.clone(), record.request == request));
+                }
+            });
+        }
+        if let (Some((slot, same)), Some(key)) = (known, &request.idempotency_key) {
+            if !same {
                 let message = format!("the idempotency key '{key}' was used for another request");
                 return Err(LifeError::Conflict(message));
             }
-            return slots.get(&known.id).cloned().map(Reserved::Known).ok_or_else(|| LifeError::no_sandbox(&known.id));
+            return Ok(Reserved::Known(slot));
         }
-        if let Some(name) = &request.name
-            && mine().any(|record| record.request.name.as_ref() == Some(name))
-        {
+        if let Some(name) = request.name.as_ref().filter(|_| named) {
             return Err(LifeError::Conflict(format!("there is a sandbox '{name}' already")));
         }
-        let count = mine().count() as u64;
         if quota.sandboxes.is_some_and(|most| count >= most) {
             return Err(LifeError::Quota(format!("this key may have {count} sandboxes at once, and has them")));
         }
-        let memory = mine().map(|record| record.request.spec.limits.memory.0).sum::<u64>();
         let more = request.spec.limits.memory.0;
         if quota.memory.is_some_and(|most| memory.saturating_add(more) > most) {
             let message = format!("this key's sandboxes have {memory} bytes of memory, {more} more are too many");
             return Err(LifeError::Quota(message));
         }
+        let existing: Vec<Record> = match request.volumes.is_empty() {
+            true => Vec::new(),
+            false => slots.values().map(|slot| slot.record()).collect(),
+        };
         for mount in &request.volumes {
             let volume = self.0.volumes.get(owner, &mount.volume)?;
             check_free(&volume, mount, &existing)?;
@@ -138,20 +230,30 @@ impl Sandboxes {
             ends_ms: request.timeout.map(|timeout| now.saturating_add(timeout.as_millis() as u64)),
             request,
             image: None,
+            origin: None,
             saved: None,
             token: new_secret(),
             created_ms: now,
             started_ms: now,
             remaining_ms: None,
             failure: None,
+            claimed_from: claim.map(|claim| claim.pool().to_owned()),
         };
-        self.0.records.insert(&record)?;
+        // Nobody else can claim the machine from here on, whatever happens to this server.
+        match claim.filter(|claim| claim.machine().is_some()) {
+            Some(_) => self.0.records.insert_instead_of(&record, &self.0.pools.warm)?,
+            None => self.0.records.insert(&record)?,
+        }
         let slot = Arc::new(Slot::new(record.clone(), None));
+        // Before anybody can find it: whoever does waits until it is made.
+        let changing = slot.changing.clone().try_lock_owned();
+        let changing = changing.map_err(|_| LifeError::Conflict("it is changing: try again".into()))?;
         slots.insert(record.id, slot.clone());
-        Ok(Reserved::New(slot))
+        Ok(Reserved::New(slot, changing))
     }
 
-    /// Gives a slot a machine: a warm or new one, or that of a stopped sandbox.
+    /// Gives a slot a machine: one that was made ahead, and is what it asks for by now; or a new one, or that of a stopped
+    /// sandbox.
     pub(super) async fn bring_up(&self, slot: &Arc<Slot>, warm: Option<Sandbox>) -> Result<Record, LifeError> {
         let record = slot.record();
         let mut spec = record.request.spec.clone();
@@ -159,14 +261,20 @@ impl Sandboxes {
         if let Some(saved) = &record.saved {
             spec.image = saved.clone();
         }
-        let patron = self.patron(&record, self.secrets_of(&record)?);
+        let mut private = self.secrets_of(&record)?;
+        if private.is_late() {
+            private = private.in_time();
+            self.keep_private(&record.id, &record.owner, &private)?;
+        }
+        let patron = self.patron(&record, private);
         // Once: what was stopped starts afresh on its files.
         let memory = match (&record.request.memory, &record.saved) {
             (Some(snapshot), None) => Some(self.memory_of(&record.owner, snapshot)?),
             _ => None,
         };
+        let ahead = warm.is_some();
         let sandbox = match warm {
-            Some(warm) => warm.with_spec(spec),
+            Some(warm) => warm,
             None => {
                 let volumes = self.binds_of(&record)?;
                 let image = self.0.engine.image_of(&spec).await?;
@@ -181,22 +289,33 @@ impl Sandboxes {
         let image = sandbox.image().clone();
         let live = Arc::new(Live::new(sandbox));
         slot.set_live(Some(live.clone()));
-        match memory {
-            Some(_) => live.processes.find_again().await?,
-            None => self.start_service(&record, &live).await?,
+        let started = ahead && live.sandbox.image().config.start.is_some();
+        match (memory, ahead) {
+            (Some(_), _) => live.processes.find_again().await?,
+            (None, true) if started => live.processes.find_again().await?,
+            (None, true) => {}
+            (None, false) => self.start_service(&record, &live).await?,
         }
         let now = now_ms();
         let timeout = record.request.timeout.map(|timeout| timeout.as_millis() as u64);
         let updated = slot.update(&self.0.records, |record| {
             record.state = State::Running;
-            record.image = Some(image);
+            let before = record.image.replace(image);
+            record.origin = record.origin.take().or(before);
             record.started_ms = now;
             record.remaining_ms = None;
             record.ends_ms = timeout.map(|timeout| now.saturating_add(timeout));
         })?;
         slot.activity.touch();
         self.watch(slot, live);
-        self.schedule(slot).await;
+        match ahead {
+            // It has a deadline, which its claimer does not have to wait for the end of.
+            true => drop(tokio::spawn({
+                let (this, slot) = (self.clone(), slot.clone());
+                async move { this.schedule(&slot).await }
+            })),
+            false => self.schedule(slot).await,
+        }
         Ok(updated)
     }
 
@@ -217,28 +336,50 @@ impl Sandboxes {
         let config = &live.sandbox.image().config;
         let (start, ready) = (&record.request.start, &record.request.ready);
         let Some(start) = start.as_ref().or(config.start.as_ref()) else { return Ok(()) };
-        let shell = |line: &str| Command::new(["/bin/bash", "-l", "-c", line]);
         live.start(Command { tag: Some(START_TAG.into()), ..shell(start) }).await?;
         let Some(ready) = ready.as_ref().or(config.ready.as_ref()) else { return Ok(()) };
-        let deadline = tokio::time::Instant::now() + READY_WITHIN;
-        loop {
-            let check = Command { timeout: Some(Duration::from_secs(10)), ..shell(ready) };
-            let probe = live.sandbox.exec(check).await?;
-            if probe.output(1024).await?.exit.code == Some(0) {
-                return Ok(());
-            }
-            if tokio::time::Instant::now() > deadline {
-                let state = live.processes.tagged(START_TAG).map_or("it has ended", |_| "it runs");
-                let message = format!("it did not become ready within {READY_WITHIN:?}; its start command: {state}");
-                return Err(LifeError::Conflict(message));
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        await_ready(&live.sandbox, ready).await
+    }
+
+    /// The same, for a machine that nobody has claimed: whoever does finds it running.
+    pub(super) async fn start_service_of_image(&self, sandbox: &Sandbox) -> Result<(), LifeError> {
+        let config = &sandbox.image().config;
+        let Some(start) = &config.start else { return Ok(()) };
+        sandbox.exec(Command { tag: Some(START_TAG.into()), background: true, ..shell(start) }).await?;
+        match &config.ready {
+            Some(ready) => await_ready(sandbox, ready).await,
+            None => Ok(()),
         }
     }
 }
 
+fn shell(line: &str) -> Command {
+    Command::new(["/bin/bash", "-l", "-c", line])
+}
+
+/// Runs a command again and again until it succeeds.
+async fn await_ready(sandbox: &Sandbox, ready: &str) -> Result<(), LifeError> {
+    let deadline = tokio::time::Instant::now() + READY_WITHIN;
+    loop {
+        let check = Command { timeout: Some(Duration::from_secs(10)), ..shell(ready) };
+        let probe = sandbox.exec(check).await?;
+        if probe.output(1024).await?.exit.code == Some(0) {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > deadline {
+            let tagged = |process: &sloplet_wire::ProcessInfo| process.tag.as_deref() == Some(START_TAG);
+            let runs = sandbox.agent().processes().await?.iter().any(tagged);
+            let state = if runs { "it runs" } else { "it has ended" };
+            let message = format!("it did not become ready within {READY_WITHIN:?}; its start command: {state}");
+            return Err(LifeError::Conflict(message));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 enum Reserved {
-    New(Arc<Slot>),
+    /// With the right to change it.
+    New(Arc<Slot>, OwnedMutexGuard<()>),
     Known(Arc<Slot>),
 }
 
@@ -254,6 +395,10 @@ fn check(request: &NewSandbox) -> Result<(), LifeError> {
     }
     if request.metadata.len() > METADATA {
         return invalid(format!("at most {METADATA} metadata can be given"));
+    }
+    for mount in &request.volumes {
+        let place = Bind { from: Path::new("/").into(), to: mount.path.clone().into(), writable: false, volume: true };
+        place.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
     }
     let long = |text: &String| text.len() > LONGEST;
     if request.metadata.iter().any(|(key, value)| long(key) || long(value)) {

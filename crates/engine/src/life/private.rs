@@ -12,7 +12,7 @@ use sloplet_store::{Collection, Document, StoreError};
 
 use super::error::LifeError;
 use super::record::{Record, State};
-use super::sandboxes::Sandboxes;
+use super::sandboxes::{Sandboxes, Slot};
 use crate::outward::Patron;
 use crate::outward::private::{Kept, Private};
 
@@ -90,19 +90,39 @@ pub(super) fn accounts(spent: Collection<Spent>) -> Result<Arc<Accounts>, LifeEr
 impl Sandboxes {
     /// Finds the values of a new sandbox's secrets and remembers them.
     pub(super) fn keep_secrets(&self, record: &Record, given: &Values) -> Result<Private, LifeError> {
-        let private =
-            Private::prepare(&record.request.spec, given).map_err(|error| LifeError::Invalid(error.to_string()))?;
+        let spec = &record.request.spec;
+        // A machine that was made ahead may trust an authority already, and can be given secrets later if it has none now.
+        let kept = self.0.secrets.get(&record.id)?.map(|document| document.kept).unwrap_or_default();
+        let private = match spec.is_read_along() {
+            true => Private::prepare_on(spec, given, &kept),
+            false => Private::restore(spec, &kept),
+        };
+        let private = private.map_err(|error| LifeError::Invalid(error.to_string()))?;
+        self.keep_private(&record.id, &record.owner, &private)?;
+        Ok(private)
+    }
+
+    /// Remembers what is a secret of a machine.
+    pub(super) fn keep_private(&self, id: &str, owner: &str, private: &Private) -> Result<(), LifeError> {
         if !private.is_empty() {
-            let document = Secrets { id: record.id.clone(), owner: record.owner.clone(), kept: private.kept() };
+            let document = Secrets { id: id.to_owned(), owner: owner.to_owned(), kept: private.kept() };
             self.0.secrets.put(&document)?;
         }
-        Ok(private)
+        Ok(())
     }
 
     /// The secrets of a sandbox that was made before.
     pub(super) fn secrets_of(&self, record: &Record) -> Result<Private, LifeError> {
         let kept = self.0.secrets.get(&record.id)?.map(|document| document.kept).unwrap_or_default();
         Private::restore(&record.request.spec, &kept).map_err(|error| LifeError::Invalid(error.to_string()))
+    }
+
+    /// Whether programs of a sandbox trust its gateway for whatever host, or will when it has a machine again.
+    pub(super) fn trusts_gateway(&self, slot: &Slot) -> Result<bool, LifeError> {
+        match slot.live().as_ref().and_then(|live| live.sandbox.outward()) {
+            Some(outward) => Ok(outward.is_trusted()),
+            None => Ok(!self.secrets_of(&slot.record())?.is_empty()),
+        }
     }
 
     /// The values of a sandbox's secrets, for its forks.

@@ -94,6 +94,9 @@ pub struct NewSandbox {
     /// The snapshot whose memory it goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
+    /// The owner's pool that it is to come from; one that it fits if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Requests with the same key of the same owner make one sandbox.
     pub idempotency_key: Option<String>,
 }
@@ -110,8 +113,11 @@ pub struct Record {
     /// What it was asked to be.
     #[serde(flatten)]
     pub request: NewSandbox,
-    /// What it started from.
+    /// What it last started from.
     pub image: Option<Image>,
+    /// What it was made from, if it has been stopped since: then it started from its own files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Image>,
     /// Files saved when it was paused or stopped: an image.
     pub saved: Option<String>,
     /// Who knows it may use it.
@@ -126,12 +132,20 @@ pub struct Record {
     pub remaining_ms: Option<u64>,
     /// Why it failed.
     pub failure: Option<String>,
+    /// The id of the pool that it came through.
+    #[serde(default, rename = "claimed_from", skip_serializing_if = "Option::is_none")]
+    pub claimed_from: Option<String>,
 }
 
 impl Record {
     /// What the client called its image.
     pub fn template(&self) -> &str {
         self.request.template.as_deref().unwrap_or(&self.request.spec.image)
+    }
+
+    /// The image that it was made from.
+    pub fn made_from(&self) -> Option<&Image> {
+        self.origin.as_ref().or(self.image.as_ref())
     }
 
     pub(super) fn uses_volume(&self, volume: &Volume) -> bool {

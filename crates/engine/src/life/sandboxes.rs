@@ -13,11 +13,11 @@ use super::activity::Activity;
 use super::error::LifeError;
 use super::history::{self, History};
 use super::live::{Live, Reached};
+use super::pool::Pools;
 use super::private::{self, Secrets, Spent};
 use super::record::{Record, State};
 use super::snapshot::Snapshot;
 use super::volume::{Volume, Volumes};
-use super::warm::{Wanted, Warm};
 use crate::Engine;
 use crate::driver::Usage;
 use crate::outward::approvals::Approvals;
@@ -35,7 +35,7 @@ pub(super) struct Inner {
     pub(super) spent: Collection<Spent>,
     pub(super) histories: Collection<history::Written>,
     pub(super) approvals: Approvals,
-    pub(super) warm: Arc<Warm>,
+    pub(super) pools: Pools,
     pub(super) slots: Mutex<HashMap<String, Arc<Slot>>>,
     /// Something changed about when somebody's time is over.
     pub(super) rescheduled: Notify,
@@ -48,7 +48,7 @@ pub(super) struct Slot {
     live: Mutex<Option<Arc<Live>>>,
     pub(super) activity: Arc<Activity>,
     /// Held while its state changes.
-    pub(super) changing: tokio::sync::Mutex<()>,
+    pub(super) changing: Arc<tokio::sync::Mutex<()>>,
     /// Held while its files are saved, or what was saved is used. Taken before `changing` by those who need both.
     pub(super) saving: tokio::sync::Mutex<()>,
     /// How often it was woken: what was saved before is out of date.
@@ -94,8 +94,8 @@ impl Filter {
 
 impl Sandboxes {
     /// Opens the registry of a data folder: finds the sandboxes that an earlier server left, and removes half-made ones.
-    /// Machines as in `warm` are made ahead.
-    pub async fn open(engine: Arc<Engine>, store: &Store, data: &Path, warm: Vec<Wanted>) -> Result<Self, LifeError> {
+    /// At most `warm` machines wait in all pools together.
+    pub async fn open(engine: Arc<Engine>, store: &Store, data: &Path, warm: Option<u32>) -> Result<Self, LifeError> {
         // Before any machine is made ahead, or it would be taken for one that was left.
         let adoption = engine.adopt().await?;
         engine.set_accounts(private::accounts(store.collection())?);
@@ -105,7 +105,7 @@ impl Sandboxes {
             spent: store.collection(),
             histories: store.collection(),
             approvals: Approvals::default(),
-            warm: Warm::keep(&engine, warm),
+            pools: Pools::open(store, warm)?,
             engine,
             records: store.collection(),
             snapshots: store.collection(),
@@ -115,8 +115,10 @@ impl Sandboxes {
         let sandboxes = Self(Arc::new(inner));
         sandboxes.find_again(adoption).await?;
         sandboxes.sweep_memories()?;
+        sandboxes.sweep_snapshot_images()?;
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
+        tokio::spawn(super::pool::keep(Arc::downgrade(&sandboxes.0)));
         // Nobody waits for these.
         let restored = sandboxes.clone();
         tokio::task::spawn_blocking(move || restored.restore_histories());
@@ -281,7 +283,7 @@ impl Slot {
             record: Mutex::new(record),
             live: Mutex::new(live),
             activity: Arc::default(),
-            changing: tokio::sync::Mutex::default(),
+            changing: Arc::default(),
             saving: tokio::sync::Mutex::default(),
             wakes: AtomicU64::new(0),
             history: Mutex::default(),
@@ -298,6 +300,11 @@ impl Slot {
 
     pub(super) fn record(&self) -> Record {
         self.lock_record().clone()
+    }
+
+    /// Looks at the record without a copy of it.
+    pub(super) fn with_record<T>(&self, look: impl FnOnce(&Record) -> T) -> T {
+        look(&self.lock_record())
     }
 
     /// Changes the record, and remembers that.

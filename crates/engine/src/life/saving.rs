@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sloplet_image::ImageConfig;
+use sloplet_image::{ImageConfig, Pattern};
 use tokio::sync::MutexGuard;
 
 use super::error::LifeError;
@@ -44,6 +44,40 @@ impl Sandboxes {
             let id = new_id();
             let report = this.save(&slot, &image_name(&id), |_| ()).await?;
             let snapshot = Snapshot::of(&slot.record(), id, name, metadata, &report);
+            if let Err(error) = this.0.snapshots.insert(&snapshot) {
+                this.drop_image(&snapshot.image());
+                return Err(error.into());
+            }
+            Ok(snapshot)
+        })
+        .await
+    }
+
+    /// Saves its files but for what fits one of the patterns, which the snapshot tells.
+    pub async fn snapshot_without(
+        &self,
+        owner: &str,
+        id: &str,
+        name: Option<&str>,
+        metadata: BTreeMap<String, String>,
+        excluded: Vec<String>,
+    ) -> Result<Snapshot, LifeError> {
+        let patterns: Result<Vec<Pattern>, String> = excluded.iter().map(|text| Pattern::new(text)).collect();
+        let patterns = patterns.map_err(LifeError::Invalid)?;
+        let slot = self.to_be_saved(owner, id, name)?;
+        let (this, name) = (self.clone(), name.map(str::to_owned));
+        self.carry_out(async move {
+            let _saving = slot.saving.lock().await;
+            let _changing = slot.changing.lock().await;
+            let record = slot.record();
+            let (State::Running, Some(live)) = (record.state, slot.live()) else {
+                let message = format!("sandbox '{}' is {}: resume it first", record.id, record.state.name());
+                return Err(LifeError::Conflict(message));
+            };
+            let (id, config) = (new_id(), live.sandbox.image().config.clone());
+            let image = image_name(&id);
+            let (_, report) = this.0.engine.snapshot_without(&live.sandbox, Some(&image), config, &patterns).await?;
+            let snapshot = Snapshot { excluded, ..Snapshot::of(&record, id, name, metadata, &report) };
             if let Err(error) = this.0.snapshots.insert(&snapshot) {
                 this.drop_image(&snapshot.image());
                 return Err(error.into());
@@ -132,6 +166,7 @@ impl Sandboxes {
         request.memory = Some(snapshot.id.clone());
         request.name = None;
         request.idempotency_key = None;
+        request.pool = None;
         let fork = |_| {
             // For each: their names must differ.
             let mut request = request.clone();
@@ -209,6 +244,7 @@ impl Sandboxes {
         request.spec.image.clone_from(&image);
         request.name = None;
         request.idempotency_key = None;
+        request.pool = None;
         request.volumes.retain(|mount| mount.read_only);
         if request.spec.lacks("forked-limits") {
             (request.spec.limits, request.spec.network) = Default::default();

@@ -33,6 +33,9 @@ pub struct Snapshot {
     /// Anything to remember.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
+    /// Patterns of what was left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<String>,
     /// Its processes with their memory, if they were saved, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
@@ -69,6 +72,7 @@ impl Snapshot {
             files: saved.files,
             frozen_us: saved.frozen_for.as_micros() as u64,
             metadata,
+            excluded: Vec::new(),
             memory: None,
         }
     }

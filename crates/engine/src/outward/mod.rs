@@ -11,7 +11,9 @@ mod record;
 
 use std::sync::{Arc, OnceLock};
 
-use sloplet_egress::{Ask, Connect, Counters, Egress, Nobody, Options, Resolve, Sockets, System};
+use sloplet_egress::{
+    Ask, Connect, Counters, Dial, Egress, Intercept, Nobody, Options, Pending, Resolve, Sockets, Stream, System, Target,
+};
 use sloplet_gateway::account::{Account, Reached};
 use sloplet_gateway::{Accounts, Gateway, Prices, Setup};
 use sloplet_policy::budget::Budget;
@@ -36,6 +38,8 @@ pub struct Patron {
     pub private: Private,
     /// Whether it gets outlets even if there is nothing it may reach yet, because that may change.
     pub outlets: bool,
+    /// Whether it waits for somebody, who may want mounts and a host name of its own.
+    pub claimable: bool,
     /// Files put into its root, besides those that its secrets need.
     pub files: Vec<PutFile>,
     /// Who answers for rules that say `ask`.
@@ -70,6 +74,7 @@ impl Patron {
             name: None,
             private: Private::default(),
             outlets: false,
+            claimable: false,
             files: Vec::new(),
             ask: Arc::new(Nobody),
             at_cap: Arc::new(|_| {}),
@@ -87,7 +92,7 @@ impl Patron {
         if spec.isolation != Isolation::Process {
             files.push(PutFile::machine_id(id));
         }
-        Ok(Extras { egress: self.outlets || spec.reaches_out(), files })
+        Ok(Extras { egress: self.outlets || spec.reaches_out(), files, claimable: self.claimable })
     }
 }
 
@@ -118,8 +123,11 @@ impl Common {
 /// The way out of one sandbox. Dropping it closes it.
 pub struct Outward {
     egress: Egress,
-    /// Where its requests are read and changed, if some are.
-    gateway: Option<Gateway>,
+    door: Arc<Door>,
+    /// Whether its programs trust the gateway from the start.
+    trusted: bool,
+    account: Account,
+    events: sloplet_gateway::Events,
     /// What its rules say beyond the network's: the hosts of its secrets.
     spec: std::sync::Mutex<Spec>,
     /// What it may not reach whatever its rules say.
@@ -138,26 +146,15 @@ impl Outward {
         denied: Vec<Rule>,
     ) -> std::io::Result<Self> {
         let sockets = Sockets::new(outlets.listeners, outlets.resolvers)?;
-        let gateway = match (patron.private.authority(), prices) {
-            (Some(authority), Some(prices)) => {
-                let setup = Setup {
-                    authority: authority.clone(),
-                    secrets: patron.private.secrets().to_vec(),
-                    headers: spec.headers.clone(),
-                    account: account.clone(),
-                    prices,
-                    roots: roots(),
-                    llm_hosts: Vec::new(),
-                    events: record::of_gateway(journal.clone(), spec.budget.group.clone(), patron.at_cap.clone()),
-                };
-                Some(Gateway::new(setup).map_err(std::io::Error::other)?)
-            }
-            _ => None,
-        };
+        let events = record::of_gateway(journal.clone(), spec.budget.group.clone(), patron.at_cap.clone());
+        let door = Arc::new(Door::default());
+        if let Some(prices) = prices {
+            door.open(&patron.private, spec, account, prices, &events)?;
+        }
         let ask: Arc<dyn Ask> = Arc::new(record::Recorded::new(patron.ask.clone(), journal.clone()));
         let options = Options {
             events: record::of_egress(journal.clone()),
-            intercept: gateway.clone().map(|gateway| Arc::new(gateway) as Arc<dyn sloplet_egress::Intercept>),
+            intercept: Some(door.clone()),
             ask,
             resolver: patron.outside.resolver.clone(),
             connector: patron.outside.connector.clone(),
@@ -172,7 +169,9 @@ impl Outward {
                 NetworkLimits { connections: most, new_per_second: most, dns_per_second: most, ..network.limits };
         }
         let egress = Egress::start(Arc::new(sockets), network, options);
-        Ok(Self { egress, gateway, spec: std::sync::Mutex::new(spec.clone()), denied })
+        let trusted = !patron.private.is_empty() && !patron.private.is_late();
+        let (account, spec) = (account.clone(), std::sync::Mutex::new(spec.clone()));
+        Ok(Self { egress, door, trusted, account, events, spec, denied })
     }
 
     /// Replaces the network rules; the hosts of its secrets stay reachable.
@@ -182,14 +181,26 @@ impl Outward {
         self.egress.set_network(without(spec.reach(), &self.denied));
     }
 
-    /// Whether headers can be set on its requests: only where its programs trust the gateway from the start.
-    pub fn can_set_headers(&self) -> bool {
-        self.gateway.is_some()
+    /// Gives it other secrets than it had, from its next request on. Their hosts can be reached.
+    pub(crate) fn set_secrets(&self, private: &Private, prices: Arc<Prices>) -> std::io::Result<()> {
+        let mut spec = self.spec.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match self.door.0.get() {
+            Some(gateway) => gateway.set_secrets(private.secrets().to_vec()),
+            None => self.door.open(private, &spec, &self.account, prices, &self.events)?,
+        }
+        spec.secrets = private.secrets().iter().map(|secret| secret.rule.clone()).collect();
+        self.egress.set_network(without(spec.reach(), &self.denied));
+        Ok(())
+    }
+
+    /// Whether its programs trust the gateway for whatever host: only where they do from the start.
+    pub fn is_trusted(&self) -> bool {
+        self.trusted
     }
 
     /// Replaces the headers that are set on its requests.
     pub fn set_headers(&self, headers: Vec<HeaderRule>) {
-        if let Some(gateway) = &self.gateway {
+        if let Some(gateway) = self.door.0.get() {
             gateway.set_headers(headers);
         }
     }
@@ -204,6 +215,48 @@ impl Outward {
     /// What went through it.
     pub fn counters(&self) -> Counters {
         self.egress.counters()
+    }
+}
+
+/// Where requests of a sandbox are read and changed, once some are.
+#[derive(Default)]
+struct Door(OnceLock<Gateway>);
+
+impl Door {
+    fn open(
+        &self,
+        private: &Private,
+        spec: &Spec,
+        account: &Account,
+        prices: Arc<Prices>,
+        events: &sloplet_gateway::Events,
+    ) -> std::io::Result<()> {
+        let Some(authority) = private.authority() else { return Ok(()) };
+        let setup = Setup {
+            authority: authority.clone(),
+            secrets: private.secrets().to_vec(),
+            headers: spec.headers.clone(),
+            account: account.clone(),
+            prices,
+            roots: roots(),
+            llm_hosts: Vec::new(),
+            events: events.clone(),
+        };
+        let _ = self.0.set(Gateway::new(setup).map_err(std::io::Error::other)?);
+        Ok(())
+    }
+}
+
+impl Intercept for Door {
+    fn wants(&self, name: &str, port: u16) -> bool {
+        self.0.get().is_some_and(|gateway| gateway.wants(name, port))
+    }
+
+    fn serve(&self, client: Box<dyn Stream>, target: Target, dial: Arc<dyn Dial>) -> Pending<'static, ()> {
+        match self.0.get() {
+            Some(gateway) => gateway.serve(client, target, dial),
+            None => Box::pin(async {}),
+        }
     }
 }
 

@@ -9,12 +9,12 @@ use sloplet_gateway::authority::AuthorityError;
 use sloplet_gateway::trust::{TrustError, java_trust_store, trust_environment};
 use sloplet_gateway::value::ValueError;
 use sloplet_gateway::{Authority, Secret, SecretValue, placeholder};
-use sloplet_policy::Spec;
+use sloplet_policy::{SecretRule, Spec};
 
 use crate::driver::{PutFile, When};
 
 /// Where programs inside find whom to trust.
-const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The same in the form that Java reads.
 const JAVA: &str = "/etc/ssl/certs/java-trust.jks";
@@ -30,6 +30,8 @@ const HOST_BUNDLES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki
 pub struct Private {
     authority: Option<Arc<Authority>>,
     secrets: Vec<Secret>,
+    /// Its machine was there before the authority: only its bundle of certificates was told.
+    late: bool,
 }
 
 /// What must be remembered of them for as long as the sandbox lives. Whoever can read it knows the secrets.
@@ -38,6 +40,8 @@ pub struct Kept {
     authority: Option<String>,
     /// Placeholder and value, by name.
     secrets: BTreeMap<String, (String, Vec<u8>)>,
+    #[serde(default)]
+    late: bool,
 }
 
 /// Secrets that cannot be had.
@@ -66,8 +70,18 @@ pub enum PrivateError {
 }
 
 impl Private {
+    /// For a machine that nobody has claimed yet: whom its programs trust.
+    pub fn without_secrets() -> Result<Self, PrivateError> {
+        Ok(Self { authority: Some(Arc::new(Authority::new()?)), ..Self::default() })
+    }
+
     /// For a sandbox like this. Values that were not `given` are taken from their sources, on this host.
     pub fn prepare(spec: &Spec, given: &BTreeMap<String, SecretValue>) -> Result<Self, PrivateError> {
+        Self::prepare_on(spec, given, &Kept::default())
+    }
+
+    /// The same where a machine may trust an authority already, which is then `kept`.
+    pub fn prepare_on(spec: &Spec, given: &BTreeMap<String, SecretValue>, kept: &Kept) -> Result<Self, PrivateError> {
         if !spec.is_read_along() {
             return Ok(Self::default());
         }
@@ -81,7 +95,26 @@ impl Private {
             Ok(Secret { rule: rule.clone(), value, placeholder })
         });
         let secrets = secrets.collect::<Result<_, PrivateError>>()?;
-        Ok(Self { authority: Some(Arc::new(Authority::new()?)), secrets })
+        let authority = match &kept.authority {
+            Some(pem) => Authority::from_pem(pem)?,
+            None => Authority::new()?,
+        };
+        Ok(Self { authority: Some(Arc::new(authority)), secrets, late: false })
+    }
+
+    /// The same with more secrets, for a machine that is there; those of the same name are replaced.
+    pub fn with(&self, rules: &[SecretRule], given: &BTreeMap<String, SecretValue>) -> Result<Self, PrivateError> {
+        let mut more = self.clone();
+        if more.authority.is_none() {
+            (more.authority, more.late) = (Some(Arc::new(Authority::new()?)), true);
+        }
+        for rule in rules {
+            let value = given.get(&rule.name).cloned().ok_or_else(|| PrivateError::Forgotten(rule.name.clone()))?;
+            let placeholder = placeholder(rule).map_err(|_| PrivateError::Random)?;
+            more.secrets.retain(|secret| secret.rule.name != rule.name);
+            more.secrets.push(Secret { rule: rule.clone(), value, placeholder });
+        }
+        Ok(more)
     }
 
     /// As it was remembered.
@@ -93,7 +126,7 @@ impl Private {
             let value = SecretValue::new(value.clone());
             Ok(Secret { rule: rule.clone(), value, placeholder: placeholder.clone() })
         });
-        Ok(Self { authority, secrets: secrets.collect::<Result<_, PrivateError>>()? })
+        Ok(Self { authority, secrets: secrets.collect::<Result<_, PrivateError>>()?, late: kept.late })
     }
 
     /// To be remembered.
@@ -103,7 +136,25 @@ impl Private {
         Kept {
             authority: self.authority.as_ref().map(|authority| authority.to_pem().to_string()),
             secrets: self.secrets.iter().map(secret).collect(),
+            late: self.late,
         }
+    }
+
+    /// For a machine that is about to be made: its programs trust the authority from the start.
+    pub(crate) fn in_time(self) -> Self {
+        Self { late: false, ..self }
+    }
+
+    /// Whether its machine was there before its authority.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// The bundle of certificates inside with its authority's, in place of what is there now.
+    pub(crate) fn bundle(&self, there: &[u8]) -> Vec<u8> {
+        let Some(authority) = &self.authority else { return there.to_vec() };
+        let there = if there.is_empty() { host_bundle().as_bytes() } else { there };
+        [there.trim_ascii_end(), b"\n", authority.certificate_pem().as_bytes()].concat()
     }
 
     /// Whether there is nothing to keep.
@@ -130,6 +181,9 @@ impl Private {
             false => secret.placeholder.clone(),
         };
         let placeholders = self.secrets.iter().map(|secret| (secret.rule.name.clone(), shown(secret)));
+        if self.late {
+            return placeholders.collect();
+        }
         trust_environment(Path::new(BUNDLE), Path::new(JAVA)).into_iter().chain(placeholders).collect()
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostPattern, Place, SecretError, SecretRule, Source};
+use super::{HostPattern, Place, SecretError, SecretRule, Source, USUAL_USER};
 
 /// A rule as files and JSON have it: `{ from = "env", hosts = ["api.example.com"], header = "x-api-key" }`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub struct SecretTable {
     /// Only in the body.
     #[serde(default, skip_serializing_if = "is_false")]
     pub body: bool,
+    /// In every request, as the password of this user; `true` for the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<AnyOr>,
     /// What the placeholder begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
@@ -87,10 +90,11 @@ impl SecretTable {
         };
         let header = self.header.and_then(named).map(|name| Place::Header { name });
         let query = self.query.and_then(named).map(|name| Place::Query { name });
-        let place = match (header, query, self.body) {
-            (None, None, false) => Place::Anywhere,
-            (Some(place), None, false) | (None, Some(place), false) => place,
-            (None, None, true) => Place::Body,
+        let basic =
+            self.basic.and_then(named).map(|user| Place::Basic { user: user.unwrap_or_else(|| USUAL_USER.into()) });
+        let mut places = [header, query, self.body.then_some(Place::Body), basic].into_iter().flatten();
+        let place = match (places.next(), places.next()) {
+            (place, None) => place.unwrap_or_default(),
             _ => return Err(SecretError::Places(name)),
         };
         let rule = SecretRule { name, hosts: self.hosts, source, place, prefix: self.prefix, http: self.http };
@@ -115,13 +119,14 @@ impl std::convert::From<SecretRule> for SecretTable {
             Source::Command { argv } => (From::Command, None, None, Some(argv)),
         };
         let any = |name: Option<String>| Some(name.map_or(AnyOr::Any(true), AnyOr::Name));
-        let (header, query, body) = match rule.place {
-            Place::Anywhere => (None, None, false),
-            Place::Header { name } => (any(name), None, false),
-            Place::Query { name } => (None, any(name), false),
-            Place::Body => (None, None, true),
+        let (header, query, body, basic) = match rule.place {
+            Place::Anywhere => (None, None, false, None),
+            Place::Header { name } => (any(name), None, false, None),
+            Place::Query { name } => (None, any(name), false, None),
+            Place::Body => (None, None, true, None),
+            Place::Basic { user } => (None, None, false, Some(AnyOr::Name(user))),
         };
         let (hosts, prefix, http) = (rule.hosts, rule.prefix, rule.http);
-        Self { name: Some(rule.name), hosts, from, var, path, command, header, query, body, prefix, http }
+        Self { name: Some(rule.name), hosts, from, var, path, command, header, query, body, basic, prefix, http }
     }
 }
