@@ -97,17 +97,22 @@ impl Parts {
 
     /// Attempts on something (a plural) of the kernel that answers: see [`Of::Kernel`].
     pub fn of_kernel(&mut self, what: &str) -> PartsOf<'_> {
-        PartsOf { of: Of::Kernel { what: what.to_owned(), watched: false }, parts: self }
+        self.of(Of::Kernel { what: what.to_owned(), watched: false })
     }
 
     /// The same, where a canary watches that something of the host's kernel.
     pub fn of_watched_kernel(&mut self, what: &str) -> PartsOf<'_> {
-        PartsOf { of: Of::Kernel { what: what.to_owned(), watched: true }, parts: self }
+        self.of(Of::Kernel { what: what.to_owned(), watched: true })
     }
 
     /// Attempts that only a wall with this feature must withstand.
     pub fn of_claim(&mut self, feature: Feature) -> PartsOf<'_> {
-        PartsOf { of: Of::Claim(feature), parts: self }
+        self.of(Of::Claim(feature))
+    }
+
+    /// Attempts with effects of this kind.
+    pub fn of(&mut self, of: Of) -> PartsOf<'_> {
+        PartsOf { of, parts: self }
     }
 
     fn push(&mut self, name: String, optional: bool, of: Of, action: Action) {

@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// A process of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -20,8 +22,7 @@ impl Process {
     /// A process and all that descend from it.
     pub fn tree(first: i32) -> Vec<Self> {
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        for pid in pids() {
             if let Some((parent, _)) = stat(pid) {
                 children.entry(parent).or_default().push(pid);
             }
@@ -35,6 +36,22 @@ impl Process {
             waiting.extend(below);
         }
         found
+    }
+
+    /// Those that have this on their command line.
+    pub fn called(marker: &str) -> Vec<Self> {
+        let started = pids().filter_map(|pid| Some(Self { pid, started: stat(pid)?.1, has_children: false }));
+        let is = |process: &Self| {
+            fs::read(process.file("cmdline")).is_ok_and(|line| crate::part::contains(&line, marker.as_bytes()))
+        };
+        started.filter(is).collect()
+    }
+
+    /// Ends it, if it is still there.
+    pub fn kill(&self) {
+        if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.lives()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
     }
 
     /// Whether it is still there.
@@ -55,6 +72,11 @@ impl Process {
     }
 }
 
+/// All that there are.
+fn pids() -> impl Iterator<Item = i32> {
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// Parent and start of a process that has not ended.
 fn stat(pid: i32) -> Option<(i32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -73,12 +95,13 @@ mod tests {
 
     #[test]
     fn a_tree_has_its_root_and_its_branches_until_they_end() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60.1234").spawn().unwrap();
         let found = Process::tree(std::process::id() as i32);
         assert!(found[0].pid == std::process::id() as i32 && found[0].has_children, "{found:?}");
         let branch = found.iter().find(|process| process.pid == child.id() as i32).unwrap();
         assert!(branch.lives() && !branch.has_children, "{branch:?}");
-        child.kill().unwrap();
+        assert!(Process::called("60.1234").iter().any(|process| process.pid == branch.pid));
+        branch.kill();
         child.wait().unwrap();
         assert!(!branch.lives());
         assert!(Process::tree(branch.pid).is_empty());

@@ -17,6 +17,9 @@ use crate::program::SUBCOMMAND;
 /// How long it may take to start, to answer, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How it refuses what its wall cannot do.
+pub const NOT_IMPLEMENTED: u16 = 501;
+
 /// The longest answer.
 const ANSWER: u64 = 1 << 20;
 
@@ -97,7 +100,7 @@ impl Served {
         Ok(self.ask(&[("X-API-KEY", &self.key)], "POST", "/v1/keys", Some(body)).await?.word("secret"))
     }
 
-    /// Makes a sandbox like the verified one, of the host's own image, with the program for attempts in it.
+    /// Makes a sandbox like the verified one, with the program for attempts in it.
     pub async fn create(&self, drill: &Drill<'_>, pids: u32) -> Result<Value, DrillError> {
         self.create_with(drill, pids, json!([])).await
     }
@@ -115,8 +118,10 @@ impl Served {
             true => json!({"allow": ["allowed.sloplet.test:443"]}),
             false => json!({}),
         };
+        // The server has no images but the host's own, and those of an engine beside it.
+        let image = if drill.engine.has_own_images(spec)? { spec.image.as_str() } else { "host" };
         let body = json!({
-            "image": "host",
+            "image": image,
             "isolation": spec.isolation,
             "driver": spec.driver,
             "pids": pids,

@@ -1,5 +1,7 @@
 //! Devices.
 
+use std::path::Path;
+
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
 
 use crate::part::{Parts, Place, Tried, nothing, openable};
@@ -28,7 +30,8 @@ fn parts(_: &Settings, parts: &mut Parts) {
         node(FileType::BlockDevice, settings.disk.0, settings.disk.1, true)
     });
     parts.add("others in /dev", |_| {
-        let names = std::fs::read_dir("/dev")?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let others = std::fs::read_dir("/dev")?.flatten().filter(|entry| !closed(&entry.path()));
+        let names = others.filter_map(|entry| entry.file_name().into_string().ok());
         let found: Vec<String> = names.filter(|name| !ORDINARY.contains(&name.as_str())).take(6).collect();
         if found.is_empty() { nothing("only the ordinary ones") } else { Ok(found.join(", ")) }
     });
@@ -54,6 +57,12 @@ fn parts(_: &Settings, parts: &mut Parts) {
         std::fs::remove_file(&path)?;
         Ok("made".into())
     });
+}
+
+/// Whether it is a folder with nothing in it that nothing can be put into.
+fn closed(path: &Path) -> bool {
+    let empty = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    empty && std::fs::File::create(path.join("sloplet-attempt")).is_err()
 }
 
 fn node(kind: FileType, major: u32, minor: u32, used: bool) -> Tried {

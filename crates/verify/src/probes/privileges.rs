@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sloplet_policy::Feature;
 
-use crate::part::{Miss, Parts, head, nothing};
+use crate::part::{Miss, Of, Parts, head, nothing};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
 
@@ -54,7 +54,11 @@ fn parts(settings: &Settings, parts: &mut Parts) {
         }
     });
     if settings.root {
-        parts.of_kernel("user ids").add("user ids of the host", |_| {
+        let of = match settings.own_kernel {
+            true => Of::Kernel { what: "user ids".into(), watched: false },
+            false => Of::Claim(Feature::OwnUids),
+        };
+        parts.of(of).add("user ids of the host", |_| {
             let map = String::from_utf8_lossy(&head("/proc/self/uid_map", 4096)?).into_owned();
             let outside = map.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
             if outside < 65_536 {

@@ -1,8 +1,9 @@
 //! What the table of mounts gives away.
 
 use sloplet_policy::Feature;
+use sloplet_sys::attempt::{Call, attempt};
 
-use crate::part::{Miss, Parts, head, nothing};
+use crate::part::{Miss, Of, Parts, head, nothing};
 use crate::probe::{Kind, Probe};
 use crate::settings::Settings;
 
@@ -15,18 +16,30 @@ pub const PROBE: Probe = Probe {
     kind: Kind::Attempts { parts, refusals: &[] },
 };
 
-fn parts(_: &Settings, parts: &mut Parts) {
-    let mut parts = parts.of_kernel("mounts");
-    parts.optional("shared mounts", |settings| {
-        if !settings.inside {
-            use rustix::mount::{MountPropagationFlags, mount_change};
-            crate::part::private_mounts();
-            let _ = mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC);
-        }
-        found(|fields| fields.iter().skip(6).any(|field| field.starts_with("shared:") || field.starts_with("master:")))
-    });
+/// A new mount namespace.
+const MOUNT: u64 = 0x20000;
+
+fn parts(settings: &Settings, parts: &mut Parts) {
+    let claimed = |always: bool| match always || settings.own_kernel {
+        true => Of::Kernel { what: "mounts".into(), watched: false },
+        false => Of::Claim(Feature::OwnMounts),
+    };
+    for (name, tag) in [("mounts shared with the host", "shared:"), ("mounts that follow the host's", "master:")] {
+        parts.of(claimed(tag == "shared:")).optional(name, move |settings| {
+            if !settings.inside {
+                use rustix::mount::{MountPropagationFlags, mount_change};
+                crate::part::private_mounts();
+                let _ = mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC);
+                if tag == "master:" {
+                    attempt(Call::Unshare(MOUNT))?;
+                    let _ = mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC);
+                }
+            }
+            found(|fields| fields.iter().skip(6).any(|field| field.starts_with(tag)))
+        });
+    }
     for flag in ["ro", "nosuid", "nodev"] {
-        parts.add(format!("the host's files without {flag}"), move |settings| {
+        parts.of(claimed(flag == "ro")).add(format!("the host's files without {flag}"), move |settings| {
             let shown = settings.read_only.parent().map(|path| path.display().to_string()).unwrap_or_default();
             let program = if settings.inside { "/usr" } else { "/" };
             found(|fields| {

@@ -25,6 +25,10 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let path = folder.join("host").display().to_string();
     let control = drill.control(&["set-id", &path]).await?;
     let _ = std::fs::remove_file(folder.join("host"));
+    if !drill.wall.claims(Feature::OwnUids) {
+        // Whoever that is inside.
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
+    }
     let bind = Bind { from: folder.clone(), to: "/shared".into(), writable: true, volume: false };
     let sandbox = drill.sandbox(|spec| spec.mounts.push(bind)).await?;
     let said = drill.act(&sandbox, &["set-id", "/shared/inside"]).await?;

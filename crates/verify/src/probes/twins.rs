@@ -5,7 +5,7 @@ use sloplet_policy::Isolation;
 
 use crate::drill::{Drill, DrillError, settle};
 use crate::probe::{Finding, Kind, Pending, Probe};
-use crate::served::Served;
+use crate::served::{NOT_IMPLEMENTED, Served};
 
 pub const PROBE: Probe = Probe {
     name: "twins",
@@ -52,7 +52,11 @@ async fn of_one_snapshot(drill: &Drill<'_>, server: &Served) -> Result<Finding, 
     let original = server.create(drill, PIDS).await?;
     let id = original["id"].as_str().unwrap_or_default();
     server.act(drill, id, &["put", "/tmp/mine", "of the original"]).await?;
-    let made = server.own("POST", &format!("/v1/sandboxes/{id}/fork"), Some(json!({"count": 2}))).await?.json();
+    let made = server.own("POST", &format!("/v1/sandboxes/{id}/fork"), Some(json!({"count": 2}))).await?;
+    if made.status == NOT_IMPLEMENTED {
+        return of_one_image(drill).await;
+    }
+    let made = made.json();
     let [Some(one), Some(two)] = [made["sandboxes"].get(0), made["sandboxes"].get(1)] else {
         return Ok(Finding::inconclusive("", format!("no two forks: {made}")));
     };
