@@ -1,7 +1,7 @@
 //! What all front ends share.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use sloplet_engine::life::Sandboxes;
 use sloplet_engine::origins::Origins;
@@ -14,6 +14,8 @@ use crate::auth::{AuthError, Keys};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::refusals::Refusals;
+use crate::ssh::{Door, SshKeys};
+use crate::storage::{MISSING, Storage};
 
 /// How many may look through the ledger at once: it can be long.
 const READERS: usize = 2;
@@ -31,6 +33,8 @@ pub struct Config {
     pub internet: bool,
     /// Whether ports of sandboxes are open to everybody who knows their address, unless a sandbox says otherwise.
     pub public_previews: bool,
+    /// The S3 that it may use, and which objects of it.
+    pub s3: Option<(sloplet_s3::Client, Vec<sloplet_s3::Root>)>,
     /// A protection that its sandboxes lack, for tests of the verifier: see [`sloplet_policy::weakness`].
     pub weaken: Option<&'static str>,
 }
@@ -49,12 +53,17 @@ struct Inner {
     origins: Mutex<Origins>,
     readers: Arc<Semaphore>,
     refusals: Arc<Refusals>,
+    ssh_keys: SshKeys,
+    ssh: OnceLock<Arc<dyn Door>>,
+    storage: Option<Storage>,
 }
 
 impl App {
     /// For these sandboxes.
     pub fn new(config: Config, sandboxes: Sandboxes, store: Store) -> Result<Self, AuthError> {
         let keys = Keys::open(&store)?;
+        let ssh_keys = SshKeys::open(&store);
+        let storage = config.s3.clone().map(|(client, roots)| Storage::new(client, roots, &store));
         let templates = Templates::open(sandboxes.clone(), &store, &config.data)?;
         Ok(Self(Arc::new(Inner {
             config,
@@ -66,6 +75,9 @@ impl App {
             origins: Mutex::default(),
             readers: Arc::new(Semaphore::new(READERS)),
             refusals: Arc::default(),
+            ssh_keys,
+            ssh: OnceLock::new(),
+            storage,
         })))
     }
 
@@ -84,6 +96,11 @@ impl App {
         &self.0.templates
     }
 
+    /// The S3 that it may use.
+    pub fn storage(&self) -> Result<&Storage, ApiError> {
+        self.0.storage.as_ref().ok_or_else(|| ApiError::conflict(MISSING))
+    }
+
     /// The database.
     pub fn store(&self) -> &Store {
         &self.0.store
@@ -92,6 +109,21 @@ impl App {
     /// The API keys.
     pub fn keys(&self) -> &Keys {
         &self.0.keys
+    }
+
+    /// The public keys for logins.
+    pub fn ssh_keys(&self) -> &SshKeys {
+        &self.0.ssh_keys
+    }
+
+    /// The SSH server, if there is one.
+    pub fn ssh(&self) -> Option<&Arc<dyn Door>> {
+        self.0.ssh.get()
+    }
+
+    /// Has streams that come over HTTP and speak SSH served by this; once.
+    pub fn set_ssh(&self, door: Arc<dyn Door>) {
+        let _ = self.0.ssh.set(door);
     }
 
     /// What happened.

@@ -133,8 +133,17 @@ impl Keys {
         let known = self.lock().get(&hash(secret)).cloned();
         let known = known.ok_or_else(|| ApiError::unauthorized("unknown API key: check X-API-KEY"))?;
         known.spend()?;
-        let Key { id, owner, scope, quota, .. } = &known.key;
-        Ok(Access { owner: owner.clone(), key: Some(id.clone()), scope: *scope, quota: *quota })
+        Ok(known.access())
+    }
+
+    /// What the key with this id allows, if there is one. If that is used, and not just looked at, it counts as a request
+    /// of the key, and there is nothing if it made too many.
+    pub fn access_of(&self, id: &str, used: bool) -> Option<Access> {
+        let known = self.lock().values().find(|known| known.key.id == id).cloned()?;
+        if used {
+            known.spend().ok()?;
+        }
+        Some(known.access())
     }
 
     /// Which key this is the secret of.
@@ -151,6 +160,11 @@ impl Known {
     fn new(key: Key) -> Self {
         let left = f64::from(key.quota.requests_per_minute.unwrap_or(0));
         Self { key, allowance: Mutex::new(Allowance { left, since: Instant::now() }) }
+    }
+
+    fn access(&self) -> Access {
+        let Key { id, owner, scope, quota, .. } = &self.key;
+        Access { owner: owner.clone(), key: Some(id.clone()), scope: *scope, quota: *quota }
     }
 
     fn spend(&self) -> Result<(), ApiError> {

@@ -67,7 +67,7 @@ impl From<LifeError> for ApiError {
         let message = error.to_string();
         let status = match error {
             LifeError::NotFound { .. } => StatusCode::NOT_FOUND,
-            LifeError::Paused(_) | LifeError::Conflict(_) => StatusCode::CONFLICT,
+            LifeError::Paused(_) | LifeError::PoolEmpty(_) | LifeError::Conflict(_) => StatusCode::CONFLICT,
             LifeError::Invalid(_) => StatusCode::BAD_REQUEST,
             LifeError::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
             LifeError::Engine(error) => return error.into(),

@@ -7,7 +7,9 @@
 //! - [`browser`]: web pages as clients of E2B's API.
 //! - [`preview`]: HTTP to a port inside a sandbox.
 //! - [`record`]: what of it is written down; [`retention`]: for how long.
+//! - [`storage`]: the S3 that it may use.
 //! - [`traces`]: spans for OpenTelemetry. [`metrics`]: counters for Prometheus.
+//! - [`ssh`]: public keys for logins; the server for them is a crate of its own.
 //! - [`auth`]: keys, scopes, quotas. [`listen`]: sockets, TLS, time-outs.
 //!
 //! # Tests
@@ -21,10 +23,13 @@ pub mod error;
 pub mod gate;
 pub mod listen;
 pub mod metrics;
+mod opening;
 pub mod preview;
 pub mod record;
 pub mod refusals;
 pub mod retention;
+pub mod ssh;
+pub mod storage;
 pub mod traces;
 pub mod v1;
 

@@ -26,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::auth::OwnUser;
 use crate::gate::Gate;
+use crate::opening::Opening;
 use crate::refusals::Peer;
 
 /// How long a client may take to say what it wants; then it is a slow loris.
@@ -180,7 +181,8 @@ where
         .max_header_list_size(HEADER_BYTES as u32)
         .max_concurrent_streams(256)
         .keep_alive_interval(Some(Duration::from_secs(20)));
-    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let stream = TokioIo::new(Opening::new(stream, HEADERS_WITHIN));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(stream, service));
     let result = tokio::select! {
         result = &mut connection => result,
         _ = is_ending.changed() => {

@@ -1,5 +1,7 @@
 //! Counters for Prometheus.
 
+mod pools;
+
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -183,6 +185,7 @@ pub async fn serve(Extract(app): Extract<App>, access: Access) -> Result<Respons
     let written = app.look(|app| Ok(app.ledger().last_seq()?)).await?;
     let mut page = Page::default();
     app.metrics().write(&mut page, &app.sandboxes().all(), &usage, written);
+    pools::write(&mut page, &app.sandboxes().all_pools());
     if let Some(latest) = Verification::standing(&app) {
         page.verification(&latest);
     }

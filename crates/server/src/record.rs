@@ -29,6 +29,9 @@ pub const TOKEN: &str = "token";
 /// The port on which a sandbox of the image `code-interpreter` takes code.
 pub const INTERPRETER: u16 = 49999;
 
+/// Characters of a front end's name that are written down.
+const VIA: usize = 128;
+
 /// Bytes of a request to the interpreter that are looked at. Of a larger one only size and digest are written down.
 const CELL: usize = 1024 * 1024;
 
@@ -47,12 +50,14 @@ const ENVD: [&str; 7] = [
 pub struct Call {
     method: Method,
     path: String,
+    via: Option<String>,
     started: Instant,
 }
 
 impl Call {
-    fn new(method: &Method, path: &str) -> Self {
-        Self { method: method.clone(), path: path.to_owned(), started: Instant::now() }
+    fn new(request: &Request, path: &str) -> Self {
+        let via = via(request.headers());
+        Self { method: request.method().clone(), path: path.to_owned(), via, started: Instant::now() }
     }
 
     /// Writes it down; what it asked for has happened, or was refused.
@@ -62,6 +67,7 @@ impl Call {
             path: self.path.into(),
             status: response.status().as_u16(),
             key: key.map(Into::into),
+            via: self.via.map(Into::into),
             duration_ms: self.started.elapsed().as_millis() as u64,
             ..ApiCall::default()
         });
@@ -71,11 +77,11 @@ impl Call {
     }
 }
 
-/// Writes down calls of those who were let through: all that do not just look, those that open a stream into a sandbox, and
-/// those that look where they may not.
+/// Writes down calls of those who were let through: all that do not just look, those that open a stream into a sandbox,
+/// those that a front end makes for somebody else, and those that look where they may not.
 pub async fn calls(State(app): State<App>, access: Access, mut request: Request, next: Next) -> Response {
     let looks = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if looks && !is_stream(request.headers()) {
+    if looks && !is_stream(request.headers()) && via(request.headers()).is_none() {
         let mut response = next.run(request).await;
         if response.status() == StatusCode::FORBIDDEN {
             // Those who look where they may not are written down with all others who are refused.
@@ -84,7 +90,7 @@ pub async fn calls(State(app): State<App>, access: Access, mut request: Request,
         return response;
     }
     let route = request.extensions().get::<MatchedPath>().map_or_else(String::new, |path| path.as_str().to_owned());
-    let call = Call::new(request.method(), &route);
+    let call = Call::new(&request, &route);
     let sandbox = match route.contains("/sandboxes/{") {
         true => request.extract_parts::<RawPathParams>().await.ok(),
         false => None,
@@ -99,6 +105,12 @@ pub async fn calls(State(app): State<App>, access: Access, mut request: Request,
     response
 }
 
+/// The front end that asks for somebody else, as it says itself.
+fn via(headers: &HeaderMap) -> Option<String> {
+    let said = headers.get("x-sloplet-via")?.to_str().ok()?.trim();
+    (!said.is_empty()).then(|| said.chars().take(VIA).collect())
+}
+
 fn is_stream(headers: &HeaderMap) -> bool {
     headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
@@ -106,7 +118,7 @@ fn is_stream(headers: &HeaderMap) -> bool {
 /// A request to a sandbox's own port that is to be written down.
 pub fn envd_call(request: &Request) -> Option<Call> {
     let path = request.uri().path();
-    (*request.method() == Method::POST && ENVD.contains(&path)).then(|| Call::new(request.method(), path))
+    (*request.method() == Method::POST && ENVD.contains(&path)).then(|| Call::new(request, path))
 }
 
 /// What was uploaded, counted and hashed as it came.
@@ -126,6 +138,11 @@ impl Digest {
     pub fn add(&mut self, bytes: &[u8]) {
         self.hashing.update(bytes);
         self.bytes += bytes.len() as u64;
+    }
+
+    /// The SHA-256 so far, in hex.
+    pub fn hex(&self) -> String {
+        self.hashing.clone().finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn finish(self) -> (u64, String) {

@@ -157,6 +157,7 @@ fn write(ledger: &Ledger, refusal: Refusal, count: u64) {
         key: refusal.key.map(Into::into),
         from: refusal.from.map(|from| from.to_string().into()),
         count: (count > 1).then_some(count),
+        via: None,
         duration_ms: 0,
     });
     if let Err(error) = ledger.record(refusal.sandbox.as_deref(), &actor, event) {

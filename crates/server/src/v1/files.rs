@@ -110,7 +110,7 @@ pub struct At {
     user: Option<String>,
 }
 
-fn target(path: String, user: Option<String>) -> Result<Target, ApiError> {
+pub(super) fn target(path: String, user: Option<String>) -> Result<Target, ApiError> {
     if path.is_empty() || path.len() > 4095 || path.contains('\0') {
         return Err(ApiError::bad_request("path: give 1 to 4095 bytes without NUL"));
     }

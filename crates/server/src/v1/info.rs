@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::lifecycle::Report;
+use super::ssh::SshServer;
 use crate::app::App;
 use crate::auth::{Access, Scope};
 
@@ -27,8 +28,14 @@ pub struct Info {
     /// Where it keeps its data; only for keys of the scope `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
+    /// How it is reached over SSH.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<SshServer>,
     /// What its walls enforce on this host.
     pub drivers: Vec<Report>,
+    /// The parts of S3 that this key may use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub s3: Vec<String>,
     /// The newest verification of containment on this host, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
@@ -83,7 +90,12 @@ pub async fn get(AppState(app): AppState<App>, access: Access) -> Json<Info> {
         scope: access.scope,
         pid: admin.then(std::process::id),
         data: admin.then(|| app.config().data.display().to_string()),
+        ssh: app.ssh().map(|door| (&**door).into()),
         drivers: app.sandboxes().engine().reports().into_iter().map(Into::into).collect(),
+        s3: app.storage().map_or_else(
+            |_| Vec::new(),
+            |storage| storage.roots(&access.owner).iter().map(ToString::to_string).collect(),
+        ),
         verification: Verification::standing(&app),
     })
 }

@@ -110,7 +110,7 @@ pub async fn list(AppState(app): AppState<App>, access: Access) -> Result<Json<V
     Ok(Json(app.keys().list()?.into_iter().map(|key| Key::of(key, None)).collect()))
 }
 
-/// Forget a key. Its sandboxes stay until their time is over.
+/// Forget a key. Its sandboxes stay until their time is over; its pools go with the last key of their owner.
 #[utoipa::path(delete, path = "/keys/{id}", tag = "keys",
     params(("id" = String, Path, description = "Its id")), responses((status = 204)))]
 pub async fn remove(
@@ -119,8 +119,15 @@ pub async fn remove(
     Segments(id): Segments<String>,
 ) -> Result<StatusCode, ApiError> {
     access.require(Scope::Admin)?;
-    if app.keys().remove(&id)? {
-        return Ok(StatusCode::NO_CONTENT);
+    let mut all = app.keys().list()?;
+    let known = all.iter().position(|key| key.id == id).map(|index| all.swap_remove(index));
+    let (Some(key), true) = (known, app.keys().remove(&id)?) else {
+        return Err(ApiError::not_found(format!("there is no key '{}'", id.escape_default())));
+    };
+    if key.owner != auth::LOCAL && all.iter().all(|other| other.owner != key.owner) {
+        for pool in app.sandboxes().pools(&key.owner) {
+            app.sandboxes().remove_pool(&key.owner, &pool.record.id).await?;
+        }
     }
-    Err(ApiError::not_found(format!("there is no key '{}'", id.escape_default())))
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -70,6 +70,8 @@ pub struct NewSnapshot {
     metadata: BTreeMap<String, String>,
     /// Save its processes with their memory, too: forks of the snapshot go on where the sandbox was. Not every driver can.
     memory: bool,
+    /// Leave out what fits: `*.log` anywhere, `build/` folders, `/var/cache` from the root. Nothing is left out otherwise.
+    exclude: Vec<String>,
 }
 
 /// Save a sandbox's files as an image that others can start from.
@@ -87,7 +89,12 @@ pub async fn snapshot(
     check_metadata(&body.metadata)?;
     let record = find(&app, &access, &id)?;
     let (sandboxes, name) = (app.sandboxes(), body.name.as_deref());
-    let made = if body.memory {
+    if body.exclude.len() > 100 || (body.memory && !body.exclude.is_empty()) {
+        return Err(ApiError::bad_request("exclude: 100 patterns at most, and none of a snapshot with memory"));
+    }
+    let made = if !body.exclude.is_empty() {
+        sandboxes.snapshot_without(&access.owner, &record.id, name, body.metadata, body.exclude).await?
+    } else if body.memory {
         if !sandboxes.engine().report(&record.request.spec)?.lacking(&[Feature::MemorySnapshot]).is_empty() {
             let message = "this driver cannot take snapshots with memory: make the sandbox with isolation 'gvisor'";
             return Err(ApiError::conflict(message));

@@ -3,8 +3,10 @@
 //! Handlers say what they take and give; [`document`] makes the OpenAPI document of that. `docs/openapi.json` is that
 //! document, checked in.
 
+mod archives;
 mod attach;
 mod audit;
+mod changes;
 mod cost;
 pub mod document;
 mod events;
@@ -18,16 +20,22 @@ mod lifecycle;
 mod metrics;
 mod network;
 mod output;
+mod pools;
 mod ports;
 mod processes;
 pub(crate) mod reach;
 mod sandbox;
 mod sandboxes;
+mod secrets;
 mod sessions;
 mod snapshots;
+mod ssh;
+mod transfers;
 mod volumes;
 
 pub use info::Verification;
+pub use sandbox::CreateSandbox;
+pub use sandboxes::make;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::header;
@@ -87,20 +95,33 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(files::chmod))
         .routes(routes!(files::watch))
         .routes(routes!(files::pack, files::unpack))
+        .routes(routes!(changes::list))
+        .routes(routes!(changes::patch))
+        .routes(routes!(transfers::transfer))
+        .routes(routes!(transfers::presign))
         .routes(routes!(ports::list))
         .routes(routes!(ports::link))
         .routes(routes!(ports::connect))
         .routes(routes!(network::get, network::replace))
         .routes(routes!(network::budget, network::set_budget))
+        .routes(routes!(secrets::give))
         .routes(routes!(network::approvals))
         .routes(routes!(network::answer))
         .routes(routes!(images::list, images::import, images::remove))
-        .routes(routes!(snapshots::list))
+        .routes(routes!(snapshots::list, archives::import))
+        .routes(routes!(archives::export, transfers::export_to))
         .routes(routes!(snapshots::get, snapshots::remove))
         .routes(routes!(volumes::create, volumes::list))
         .routes(routes!(volumes::remove))
+        .routes(routes!(pools::list))
+        .routes(routes!(pools::get, pools::set, pools::remove))
+        .routes(routes!(pools::drain))
+        .routes(routes!(pools::fill))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::remove))
+        .routes(routes!(ssh::add, ssh::list))
+        .routes(routes!(ssh::remove))
+        .routes(routes!(ssh::connect))
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
         .routes(routes!(audit::head))

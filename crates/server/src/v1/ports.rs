@@ -10,12 +10,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::BytesMut;
 use serde::{Deserialize, Serialize};
-use sloplet_client::Connection;
-use sloplet_engine::life::{Live, Reached};
+use sloplet_engine::life::Live;
 use sloplet_policy::Span;
 use sloplet_policy::addresses::OUTLET_PORT;
 use sloplet_wire::Target;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use utoipa::ToSchema;
 
 use super::attach::upgraded;
@@ -147,7 +146,8 @@ pub async fn connect(
     Ok(upgrade.on_upgrade(move |socket| tunnel(socket, connection, reached)))
 }
 
-async fn tunnel(mut socket: WebSocket, connection: Connection, _in_use: Reached) {
+/// Passes bytes both ways until both ends have closed; `_held` is kept for as long.
+pub(super) async fn tunnel<S: AsyncRead + AsyncWrite, T>(mut socket: WebSocket, connection: S, _held: T) {
     let (mut from_inside, mut to_inside) = tokio::io::split(connection);
     let mut buffer = BytesMut::with_capacity(PIECE);
     let (mut inside_ended, mut outside_ended) = (false, false);

@@ -30,6 +30,10 @@ pub struct CreateSandbox {
     /// What it starts from: `host`, a stored image, or a snapshot's name or id.
     #[schema(example = "host", max_length = 512)]
     pub image: Option<String>,
+    /// A pool that it is to come from: what is left out here is as there. Without one, it comes from a pool that it fits, if
+    /// there is a machine ready.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    pub pool: Option<String>,
     /// How strong the wall is.
     #[schema(value_type = Option<IsolationLevel>)]
     pub isolation: Option<Isolation>,
@@ -179,13 +183,13 @@ pub struct MountedVolume {
 }
 
 impl CreateSandbox {
-    /// What the engine is asked for.
+    /// What the engine is asked for; what is left out is as in `usual`.
     pub fn into_request(
         self,
+        usual: &Spec,
         access: &Access,
         idempotency_key: Option<String>,
     ) -> Result<(NewSandbox, Values), ApiError> {
-        reach::check(&self.network, access)?;
         let (secrets, values) = reach::secrets(self.secrets)?;
         if !self.mounts.is_empty() || !self.data.is_empty() || !self.gpu.is_empty() {
             access.require(Scope::Admin)?;
@@ -206,33 +210,36 @@ impl CreateSandbox {
         if self.env.len() > VARIABLES {
             return Err(ApiError::bad_request(format!("at most {VARIABLES} variables can be given")));
         }
-        let usual = Limits::default();
+        let bounds = &usual.limits;
         let limits = Limits {
-            memory: optional_unit("memory", self.memory.as_ref())?.unwrap_or(usual.memory),
+            memory: optional_unit("memory", self.memory.as_ref())?.unwrap_or(bounds.memory),
             cpus: match self.cpus {
                 Some(cpus) => unit::<Cpus>("cpus", &cpus.to_string())?,
-                None => usual.cpus,
+                None => bounds.cpus,
             },
-            pids: self.pids.unwrap_or(usual.pids),
-            disk: optional_unit("disk", self.disk.as_ref())?.unwrap_or(usual.disk),
-            inodes: self.inodes,
-            ..usual
+            pids: self.pids.unwrap_or(bounds.pids),
+            disk: optional_unit("disk", self.disk.as_ref())?.unwrap_or(bounds.disk),
+            inodes: self.inodes.or(bounds.inodes.filter(|_| self.disk.is_none())),
+            ..bounds.clone()
         };
-        let usual = Spec::default();
+        let (isolation, driver) = match (self.isolation, self.driver) {
+            (None, None) => (usual.isolation, usual.driver.clone()),
+            (isolation, driver) => (isolation.unwrap_or_default(), driver),
+        };
         let spec = Spec {
-            image: self.image.clone().unwrap_or(usual.image),
-            isolation: self.isolation.unwrap_or_default(),
-            driver: self.driver,
+            image: self.image.clone().unwrap_or_else(|| usual.image.clone()),
+            isolation,
+            driver,
             limits,
             mounts: self.mounts,
             data: self.data,
             env: variables(&self.env)?,
             workdir: self.workdir.map(Into::into),
-            user: self.user,
-            hostname: self.hostname.unwrap_or(usual.hostname),
+            user: self.user.or_else(|| usual.user.clone()),
+            hostname: self.hostname.unwrap_or_else(|| usual.hostname.clone()),
             gpu: self.gpu,
-            devices: usual.devices,
-            best_effort: self.best_effort,
+            devices: usual.devices.clone(),
+            best_effort: self.best_effort || usual.best_effort,
             network: self.network,
             secrets,
             headers: Vec::new(),
@@ -240,6 +247,8 @@ impl CreateSandbox {
             weaken: None,
         };
         spec.check().map_err(|error| ApiError::bad_request(error.to_string()))?;
+        // The hosts of its secrets can be reached, too.
+        reach::check(&spec.reach(), access)?;
         let request = NewSandbox {
             spec,
             template: self.image,
@@ -251,6 +260,7 @@ impl CreateSandbox {
             idle_timeout: optional_unit::<Span>("idle_timeout", self.idle_timeout.as_ref())?.map(|span| span.0),
             volumes: self.volumes,
             idempotency_key,
+            pool: self.pool,
             ..NewSandbox::default()
         };
         Ok((request, values))

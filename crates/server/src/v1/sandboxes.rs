@@ -4,7 +4,8 @@ use axum::Json;
 use axum::extract::State as AppState;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use sloplet_engine::life::{Filter, NewSandbox, Record, State};
+use sloplet_engine::life::{Filter, NewSandbox, Record, State, Values};
+use sloplet_policy::Spec;
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{OptionalPayload, Params, Payload, Segments, said};
@@ -34,19 +35,57 @@ pub async fn create(
     headers: HeaderMap,
     OptionalPayload(body): OptionalPayload<CreateSandbox>,
 ) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
-    let key = idempotency_key(&headers)?;
-    let (mut request, values) = body.into_request(&access, key)?;
-    choose_image(&app, &access, &mut request)?;
-    request.spec.weaken = app.config().weaken;
-    let record = app.sandboxes().create_with(&access.owner, request, values, &access.quota).await?;
+    let record = make(&app, &access, body, idempotency_key(&headers)?).await?;
     Ok((StatusCode::CREATED, Json(with_wall(&app, record, &access))))
+}
+
+/// Makes a sandbox for somebody, of a pool if it names one.
+pub async fn make(
+    app: &App,
+    access: &Access,
+    wanted: CreateSandbox,
+    idempotency_key: Option<String>,
+) -> Result<Record, ApiError> {
+    let (mut request, values) = match &wanted.pool {
+        None => {
+            let (mut request, values) = wanted.into_request(&Spec::default(), access, idempotency_key)?;
+            use_image(app, access, &mut request)?;
+            (request, values)
+        }
+        Some(pool) => from_pool(app, access, pool.clone(), wanted, idempotency_key)?,
+    };
+    request.spec.weaken = app.config().weaken;
+    Ok(app.sandboxes().create_with(&access.owner, request, values, &access.quota).await?)
+}
+
+/// What is asked for, where what is left out is as in a pool.
+fn from_pool(
+    app: &App,
+    access: &Access,
+    pool: String,
+    body: CreateSandbox,
+    key: Option<String>,
+) -> Result<(NewSandbox, Values), ApiError> {
+    let known = app.sandboxes().pool(&access.owner, &pool)?.record;
+    let said = body.image.is_some();
+    let (mut request, values) = body.into_request(&known.spec, access, key)?;
+    if said {
+        use_image(app, access, &mut request)?;
+        return Ok((request, values));
+    }
+    if let Some(template) = &known.template {
+        request.spec.image = app.templates().resolve(&access.owner, template)?.image;
+        app.sandboxes().follow_template(&access.owner, template, &request.spec.image)?;
+    }
+    request.template = Some(known.called);
+    Ok((request, values))
 }
 
 /// A sandbox, and what its wall is.
 fn with_wall(app: &App, record: Record, access: &Access) -> Sandbox {
     // A wall that this server does not have any more has nothing to say.
-    let report = app.sandboxes().engine().report(&record.request.spec).ok();
-    Sandbox { wall: report.map(|report| report.summary().into()), ..Sandbox::of(record, access) }
+    let wall = app.sandboxes().engine().wall_of(&record.request.spec).ok();
+    Sandbox { wall: wall.map(Into::into), ..Sandbox::of(record, access) }
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
@@ -58,21 +97,19 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 }
 
 /// A snapshot or template of the owner's goes by its own name. Paths of the host are for those who may mount them anyway.
-fn choose_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<(), ApiError> {
-    let image = request.spec.image.clone();
+pub fn choose_image(app: &App, access: &Access, spec: &Spec) -> Result<Chosen, ApiError> {
+    let image = spec.image.clone();
+    let chosen = |image: &str| Chosen { image: image.to_owned(), template: None };
     if let Ok(snapshot) = app.sandboxes().get_snapshot(&access.owner, &image) {
-        request.spec.image = snapshot.image();
-        return Ok(());
+        return Ok(chosen(&snapshot.image()));
     }
     if image == "host" {
-        return Ok(());
+        return Ok(chosen(&image));
     }
     if let Ok(origin) = app.templates().resolve(&access.owner, &image)
         && origin.template.is_some()
     {
-        request.spec.image = origin.image;
-        request.template = Some(image);
-        return Ok(());
+        return Ok(Chosen { image: origin.image, template: origin.template });
     }
     let unknown = || ApiError::not_found(format!("there is no image '{}': see /v1/images", image.escape_default()));
     if is_private(&image) {
@@ -86,6 +123,25 @@ fn choose_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<
         let images = app.sandboxes().engine().images()?.list()?;
         images.iter().find(|one| stored(one)).ok_or_else(unknown)?;
     }
+    Ok(chosen(&image))
+}
+
+/// What an image's name means to a key.
+pub struct Chosen {
+    /// The image.
+    pub image: String,
+    /// The template that it is of.
+    pub template: Option<String>,
+}
+
+fn use_image(app: &App, access: &Access, request: &mut NewSandbox) -> Result<(), ApiError> {
+    let called = request.spec.image.clone();
+    let Chosen { image, template } = choose_image(app, access, &request.spec)?;
+    if let Some(template) = template {
+        app.sandboxes().follow_template(&access.owner, &template, &image)?;
+        request.template = Some(called);
+    }
+    request.spec.image = image;
     Ok(())
 }
 

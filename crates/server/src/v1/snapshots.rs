@@ -35,6 +35,9 @@ pub struct Snapshot {
     pub frozen_us: u64,
     /// Anything to remember.
     pub metadata: BTreeMap<String, String>,
+    /// Patterns of what was left out of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<String>,
     /// Bytes of its memory on the server's disk, if that was saved, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -55,6 +58,7 @@ impl From<sloplet_engine::life::Snapshot> for Snapshot {
             files: snapshot.files,
             frozen_us: snapshot.frozen_us,
             metadata: snapshot.metadata,
+            excluded: snapshot.excluded,
             memory_bytes: snapshot.memory.as_ref().map(|memory| memory.bytes),
             driver: snapshot.memory.map(|memory| memory.driver),
         }

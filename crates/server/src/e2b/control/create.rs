@@ -33,6 +33,9 @@ const ISOLATION: &str = "sloplet.isolation";
 /// The metadata that names a wall.
 const DRIVER: &str = "sloplet.driver";
 
+/// The metadata that names a pool.
+const POOL: &str = "sloplet.pool";
+
 /// Volumes of one sandbox.
 const MAX_VOLUMES: usize = 16;
 
@@ -106,6 +109,9 @@ async fn create(
     // An image's wish to be root is not enough to be; a template's is that of whoever made it.
     let image = origin.template.as_ref().and_then(|_| app.sandboxes().engine().resolve(&origin.image).ok());
     let user = image.and_then(|image| image.config.user).filter(|user| user == "root");
+    if let Some(template) = &origin.template {
+        app.sandboxes().follow_template(&access.owner, template, &origin.image)?;
+    }
     let metadata = asked.metadata.unwrap_or_default();
     let (isolation, driver) = wall(&metadata)?;
     let request = NewSandbox {
@@ -121,6 +127,7 @@ async fn create(
             ..Spec::default()
         },
         template: Some(origin.id),
+        pool: metadata.get(POOL).cloned(),
         metadata,
         timeout: Some(timeout),
         on_timeout: match (asked.auto_pause, asked.auto_pause_memory) {

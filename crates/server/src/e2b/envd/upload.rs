@@ -112,8 +112,8 @@ async fn receive_parts(
     content: &mut Content,
 ) -> Result<Vec<Written>, ApiError> {
     let bad = |error: multer::Error| ApiError::bad_request(format!("the form is malformed: {error}"));
-    // It is handed over whole, and what is left of it is not missed.
-    let mut form = Multipart::new(std::mem::replace(content, futures_util::stream::empty().boxed()), boundary);
+    // Lent: what is left of a form that is refused has to be read by somebody, or its sender never hears why.
+    let mut form = Multipart::new(&mut *content, boundary);
     let mut written: Vec<Written> = Vec::new();
     let mut paths: Vec<String> = Vec::new();
     while let Some(field) = form.next_field().await.map_err(bad)? {
