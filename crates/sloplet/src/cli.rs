@@ -2,14 +2,18 @@
 
 mod create;
 mod exec;
+mod git;
 mod image;
 mod key;
 mod machine;
 mod mask;
+mod mcp;
+mod pool;
 mod record;
 mod run;
 mod serve;
 mod snapshot;
+mod ssh;
 mod verify;
 mod vm;
 mod volume;
@@ -20,15 +24,19 @@ use clap::{Args, Parser, Subcommand};
 use sloplet_policy::Span;
 
 pub use create::{Create, Lifetime};
-pub use exec::Exec;
+pub use exec::{Exec, Verb};
+pub use git::{Git, Repository};
 pub use image::Image;
 pub use key::Key;
-pub use machine::{Machine, Reach};
+pub use machine::{Machine, MachineKind, Reach};
 pub use mask::Mask;
+pub use mcp::Mcp;
+pub use pool::{Pool, SetPool};
 pub use record::{Approve, Audit, Audits, Cost, Format, Kept, Net, Which};
 pub use run::Run;
 pub use serve::Serve;
 pub use snapshot::{Snapshot, Snapshots};
+pub use ssh::{Ssh, SshKeys};
 pub use verify::Verify;
 pub use vm::Vm;
 pub use volume::Volume;
@@ -155,16 +163,49 @@ pub enum Command {
         #[arg(long, short = 'u')]
         user: Option<String>,
     },
+    /// Log into a sandbox with OpenSSH's client, or tell it how to.
+    #[command(after_help = ssh::SSH_EXAMPLES)]
+    Ssh(Ssh),
     /// Copy files and folders between the host and a sandbox.
     #[command(after_help = exec::CP_EXAMPLES)]
     Cp {
-        /// A path, NAME:PATH, or - for standard input.
+        /// A path, NAME:PATH, s3://BUCKET/KEY, or - for standard input.
         source: String,
-        /// A path, NAME:PATH, or - for standard output.
+        /// A path, NAME:PATH, s3://BUCKET/KEY, or - for standard output.
         destination: String,
         /// On whose behalf inside [default: the sandbox's user]
         #[arg(long, short = 'u')]
         user: Option<String>,
+    },
+    /// List what a sandbox has changed since it was made: A added, M modified, m mode or owner only, D deleted.
+    #[command(
+        after_help = "Examples:\n  sloplet diff my\n  sloplet diff my /home/user /etc\n  sloplet diff my --json | jq '.changes[].path'\n\nVolumes and mounts are not the sandbox's own files and are not compared."
+    )]
+    Diff {
+        /// The sandbox's name or id.
+        name: String,
+        /// Only these files, or what is in these folders.
+        #[arg(value_name = "PATH")]
+        paths: Vec<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a patch of what has changed in a folder, for 'git apply' and 'patch -p1'.
+    #[command(
+        after_help = "Examples:\n  sloplet patch my repo > x.patch\n  sloplet patch my repo | git apply\n  sloplet patch my /etc --baseline image | less\n\nIn a work tree of git it is what differs from the last commit, with new files and without ignored ones; elsewhere, what\ndiffers from the image. It is what somebody inside wanted it to be: read it before you apply it."
+    )]
+    Patch {
+        /// The sandbox's name or id.
+        name: String,
+        /// The folder or file [default: the working folder]
+        path: Option<String>,
+        /// Who git runs as inside [default: the sandbox's user]
+        #[arg(long, short = 'u')]
+        user: Option<String>,
+        /// What to compare with: 'head', the last commit, or 'image' [default: head in a work tree of git, else image]
+        #[arg(long, value_parser = ["head", "image"])]
+        baseline: Option<String>,
     },
     /// List sandboxes.
     #[command(after_help = "Examples:\n  sloplet ls\n  sloplet ls --all --json")]
@@ -202,6 +243,20 @@ pub enum Command {
         /// Only the last lines of each.
         #[arg(long, value_name = "LINES")]
         tail: Option<usize>,
+    },
+    /// Print an address with which anybody may read or write one object in S3, for a while.
+    #[command(after_help = exec::PRESIGN_EXAMPLES)]
+    Presign {
+        /// What it lets do.
+        verb: Verb,
+        /// s3://BUCKET/KEY, of those that the server may use.
+        object: String,
+        /// How long it is good for; seven days at most.
+        #[arg(long, default_value = "15m")]
+        expires: Span,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Print a link to a port of a sandbox, or forward a local port to it.
     #[command(
@@ -312,6 +367,9 @@ pub enum Command {
     /// Folders that outlive sandboxes.
     #[command(subcommand)]
     Volume(Volume),
+    /// Machines that are ready before they are asked for.
+    #[command(subcommand, after_help = pool::POOL_EXAMPLES)]
+    Pool(Pool),
     /// API keys of the server.
     #[command(subcommand)]
     Key(Key),
@@ -332,6 +390,9 @@ pub enum Command {
     /// Replace real values in a file by fakes that fit, or make rows from nothing.
     #[command(after_help = mask::MASK_EXAMPLES)]
     Mask(Box<Mask>),
+    /// Serve sandboxes as tools to AI applications (Model Context Protocol).
+    #[command(after_help = mcp::MCP_EXAMPLES)]
+    Mcp(Box<Mcp>),
     /// Remove what killed sandboxes left behind (also done at each start).
     Gc {
         /// As JSON.

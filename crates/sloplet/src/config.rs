@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use sloplet_driver_vm::whole::NAME as WHOLE;
 use sloplet_policy::file::File;
-use sloplet_policy::{Budget, ByteSize, Limits, Network, SecretRule, Span, Spec};
+use sloplet_policy::{Budget, ByteSize, Isolation, Limits, Network, SecretRule, Span, Spec};
 
-use crate::cli::{Machine, Reach};
+use crate::cli::{Machine, MachineKind, Reach};
 
 /// The file of `--config`, or the one in the working directory; an empty one if there is none.
 pub fn file(named: Option<&Path>) -> anyhow::Result<File> {
@@ -45,7 +46,7 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
     Ok(Spec {
         image: rest.image.or_else(|| base.image.clone()).unwrap_or(usual.image),
         isolation: machine.isolation.or(base.isolation).unwrap_or_default(),
-        driver: driver(file, machine),
+        driver: driver(file, machine)?,
         limits,
         mounts,
         data: file.data.mounts.clone(),
@@ -65,8 +66,17 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
 }
 
 /// The wall that is named. A level on the command line is stronger than a name in the file.
-pub fn driver(file: &File, machine: &Machine) -> Option<String> {
-    machine.driver.clone().or_else(|| file.sandbox.driver.clone().filter(|_| machine.isolation.is_none()))
+pub fn driver(file: &File, machine: &Machine) -> anyhow::Result<Option<String>> {
+    if machine.machine == Some(MachineKind::Full) {
+        let level = machine.isolation.or(file.sandbox.isolation);
+        anyhow::ensure!(
+            level.is_none_or(|level| level == Isolation::Vm),
+            "--machine full is a virtual machine: use it with '--isolation vm'"
+        );
+        return Ok(Some(WHOLE.to_owned()));
+    }
+    let named = || file.sandbox.driver.clone().filter(|_| machine.isolation.is_none() && machine.machine.is_none());
+    Ok(machine.driver.clone().or_else(named))
 }
 
 /// What may be reached: what the file says, and what flags add.

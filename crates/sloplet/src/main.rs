@@ -16,8 +16,8 @@ macro_rules! complain {
     }};
 }
 
-mod api;
 mod cli;
+mod clone;
 mod commands;
 mod config;
 mod progress;
@@ -32,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use sloplet_agent::program;
+use sloplet_remote as api;
 use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
 use sloplet_spawner::remover;
 use sloplet_spawner::server::{self, Haste};

@@ -8,10 +8,12 @@ use sloplet_driver_docker::Docker;
 use sloplet_driver_namespaces::Namespaces;
 use sloplet_driver_oci::{Flavour, Oci};
 use sloplet_driver_process::ProcessDriver;
-use sloplet_driver_vm::Vm;
+use sloplet_driver_vm::{Vm, Whole};
 use sloplet_engine::{Driver, Engine, Places};
 use sloplet_policy::Isolation;
 use sloplet_spawner::launcher::Forked;
+
+use crate::api::Search;
 
 /// This binary. The link, not its target: it names it even after the file was replaced by an upgrade.
 pub const PROGRAM: &str = "/proc/self/exe";
@@ -23,6 +25,12 @@ pub fn places(data: Option<PathBuf>) -> anyhow::Result<Places> {
         places.data = std::path::absolute(data).context("finding the data folder")?;
     }
     Ok(places)
+}
+
+/// Where a server is looked for.
+pub fn search(data: Option<PathBuf>, autostart: bool) -> anyhow::Result<Search> {
+    let Places { data, run, .. } = places(data)?;
+    Ok(Search { data, run, autostart })
 }
 
 /// An engine whose spawners are this very binary. A spawner that was forked at the start goes to the wall that is asked
@@ -39,7 +47,7 @@ pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> any
     let namespaces = Arc::new(namespaces);
     let mut walls = stronger(&namespaces, &places);
     walls.splice(0..0, [Box::new(namespaces) as Box<dyn Driver>, Box::new(process)]);
-    walls.push(Box::new(Vm::new(Path::new(PROGRAM), &places.run, &places.data)));
+    walls.extend(machines(Vm::new(Path::new(PROGRAM), &places.run, &places.data)));
     walls.push(Box::new(Docker::new(Path::new(PROGRAM), &places.data)));
     Ok(Engine::new(places, walls))
 }
@@ -52,7 +60,7 @@ pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     let namespaces = Arc::new(namespaces);
     let mut walls = stronger(&namespaces, &places);
     walls.insert(0, Box::new(namespaces));
-    walls.push(Box::new(Vm::new(Path::new(PROGRAM), &places.run, &places.data).lasting()));
+    walls.extend(machines(Vm::new(Path::new(PROGRAM), &places.run, &places.data).lasting()));
     walls.push(Box::new(Docker::new(Path::new(PROGRAM), &places.data)));
     Ok(Engine::new(places, walls))
 }
@@ -62,6 +70,12 @@ fn stronger(namespaces: &Arc<Namespaces>, places: &Places) -> Vec<Box<dyn Driver
     let oci =
         |flavour| Box::new(Oci::new(flavour, namespaces.clone(), Path::new(PROGRAM), &places.data)) as Box<dyn Driver>;
     Flavour::ALL.into_iter().map(oci).collect()
+}
+
+/// Virtual machines: those with a sandbox in them, and whole ones.
+fn machines(machines: Vm) -> [Box<dyn Driver>; 2] {
+    let machines = Arc::new(machines);
+    [Box::new(machines.clone()), Box::new(Whole::new(machines))]
 }
 
 /// A runtime with one thread: nothing here needs more, and threads cost time at the start.

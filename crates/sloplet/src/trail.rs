@@ -11,7 +11,7 @@ use serde_json::Value;
 use sloplet_engine::origins::Origins;
 use sloplet_ledger::{Event, Filter, Follow, LedgerError, Reader};
 
-use crate::api::{self, Search, Server, encode};
+use crate::api::{self, Server, encode};
 use crate::cli::Which;
 use crate::setup;
 
@@ -58,7 +58,7 @@ impl Trail {
     /// The server that `SLOPLET_URL` names, or else the data folder.
     pub async fn find(data: Option<PathBuf>) -> anyhow::Result<Self> {
         if api::is_elsewhere() {
-            return Ok(Self::There(Server::find(&Search { data, autostart: false }).await?));
+            return Ok(Self::There(Server::find(&setup::search(data, false)?).await?));
         }
         Ok(Self::Here(setup::places(data)?.data))
     }

@@ -8,6 +8,7 @@ mod common;
 use std::fs;
 
 use common::docker::{Engine, IMAGE};
+use common::server::Server;
 use common::{Ended, Host, Sloplet};
 use rustix::process::Signal;
 
@@ -71,7 +72,7 @@ fn a_container_has_every_restriction() {
         print(sorted(found))";
     let options = ["--driver", "docker", "--image", IMAGE, "--inodes", "1000"];
     let ended = sloplet.python(&options, script).expect_code(0);
-    let expected = "/home/user True ENOSPC\n/tmp True ENOSPC\n['/dev/mqueue', '/dev/shm']\n";
+    let expected = "/home/user True ENOSPC\n/tmp True ENOSPC\n['/dev/shm']\n";
     assert_eq!(ended.out(), expected, "{ended}");
 
     engine.assert_nothing_left(&sloplet);
@@ -124,6 +125,26 @@ fn what_cannot_be_is_refused_with_a_reason() {
 
 fn host_only(sloplet: &Sloplet, host: &str) -> Sloplet {
     sloplet.clone().with("DOCKER_HOST", host)
+}
+
+/// Commands are the same user as the agent, and a later server talks to it through a process in the container.
+#[test]
+fn nobody_inside_can_cut_its_lines() {
+    let host = Host::shared();
+    let engine = Engine::start(&host);
+    let sloplet = engine.known_to(host.root());
+    let everybody = ["exec", "it", "--", "sh", "-c", "kill -9 -1; echo here"];
+    let server = Server::start(&sloplet);
+    server.command(&["create", "--driver", "docker", "--image", IMAGE, "--name", "it"]).expect_code(0);
+    assert_eq!(server.command(&everybody).expect_code(0).out(), "here\n");
+    server.kill();
+    let server = Server::start(&sloplet);
+    for _ in 0..2 {
+        assert_eq!(server.command(&everybody).expect_code(0).out(), "here\n");
+    }
+    server.command(&["rm", "it"]).expect_code(0);
+    server.end();
+    engine.assert_nothing_left(&sloplet);
 }
 
 #[test]

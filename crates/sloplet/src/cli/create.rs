@@ -3,12 +3,15 @@
 use clap::Args;
 use sloplet_policy::Span;
 
+use super::git::Git;
 use super::machine::Machine;
 
 pub const CREATE_EXAMPLES: &str = "\
 Examples:
   sloplet create --name my --timeout 1h
   sloplet create --memory 512MiB --cpus 1 --volume data:/data --metadata team=a
+  sloplet pool set ci --target 8 && sloplet create --pool ci
+  sloplet create --name my --git https://example.com/team/repo.git#main --git-token GITHUB_TOKEN
   id=$(sloplet create)";
 
 /// `sloplet create`
@@ -22,9 +25,17 @@ pub struct Create {
     #[arg(long)]
     pub image: Option<String>,
 
+    /// Take it from this pool: what is not said is as there. Without, it comes from a pool that it fits, if there is one.
+    #[arg(long)]
+    pub pool: Option<String>,
+
     /// What the sandbox is.
     #[command(flatten)]
     pub machine: Machine,
+
+    /// A repository to begin with.
+    #[command(flatten)]
+    pub git: Git,
 
     /// How long it lives, or 'never' [default: 1h]
     #[arg(long, value_name = "TIME")]

@@ -64,4 +64,20 @@ Examples:
   sloplet cp my:/home/user/result.txt .
   sloplet cp ./src my:/workspace
   echo hi | sloplet cp - my:/tmp/hi
-  sloplet cp my:/etc/os-release -";
+  sloplet cp my:/etc/os-release -
+  sloplet cp my:/data/out.tar s3://bucket/out.tar
+  sloplet cp s3://bucket/model.bin my:/data/";
+
+pub const PRESIGN_EXAMPLES: &str = "\
+Examples:
+  curl --upload-file big.bin \"$(sloplet presign put s3://bucket/big.bin)\"
+  sloplet exec my -- curl -o data \"$(sloplet presign get s3://bucket/data --expires 1h)\"";
+
+/// What an address lets do.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum Verb {
+    /// Read.
+    Get,
+    /// Write, as a whole.
+    Put,
+}

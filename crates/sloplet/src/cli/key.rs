@@ -3,6 +3,8 @@
 use clap::Subcommand;
 use sloplet_policy::ByteSize;
 
+use super::SshKeys;
+
 /// `sloplet key`
 #[derive(Debug, Subcommand)]
 pub enum Key {
@@ -33,6 +35,9 @@ pub enum Key {
         #[arg(long)]
         json: bool,
     },
+    /// Public keys for logins over SSH.
+    #[command(subcommand)]
+    Ssh(SshKeys),
     /// Remove keys. Their sandboxes stay until their time is over.
     Rm {
         /// Their ids.

@@ -2,11 +2,20 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sloplet_policy::budget::{AtCap, Tokens, Usd};
 use sloplet_policy::network::Rule;
 use sloplet_policy::secret::SecretRule;
 use sloplet_policy::{Bind, ByteSize, Cpus, Isolation, Span};
+
+/// What is in a virtual machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MachineKind {
+    /// A sandbox, as behind other walls.
+    Sandbox,
+    /// An init system, whose root is root of the machine.
+    Full,
+}
 
 /// What a sandbox is, whatever runs in it and however long it lives.
 #[derive(Debug, Args)]
@@ -18,6 +27,10 @@ pub struct Machine {
     /// Which wall, by its driver's name (see 'sloplet doctor') [default: the first of that strength]
     #[arg(long, value_name = "NAME", conflicts_with = "isolation")]
     pub driver: Option<String>,
+
+    /// With '--machine full' a virtual machine has an init system (systemd) in place of a sandbox
+    #[arg(long, value_name = "KIND", conflicts_with = "driver")]
+    pub machine: Option<MachineKind>,
 
     /// Memory of all processes together, page cache included [default: 2GiB]
     #[arg(long, value_name = "SIZE")]

@@ -3,6 +3,7 @@
 use clap::Args;
 use sloplet_policy::{ByteSize, Span};
 
+use super::git::Git;
 use super::machine::Machine;
 
 pub const RUN_EXAMPLES: &str = "\
@@ -14,6 +15,7 @@ Examples:
   sloplet run --mount ./src:/workspace:ro --env TOKEN=x --workdir /workspace --json -- make test
   sloplet run --image ./rootfs.tar -- cat /etc/os-release
   sloplet run --isolation process -- python3 untrusted.py
+  sloplet run --git https://example.com/team/repo.git --git-token GITHUB_TOKEN -- make test
   sloplet run -it -- bash
 
 Exit status: the command's own; 128+N if signal N ended it; 124 if the time was over; 126 if the command cannot be
@@ -30,6 +32,10 @@ pub struct Run {
     /// What the sandbox is.
     #[command(flatten)]
     pub machine: Machine,
+
+    /// A repository to begin with, where the command starts.
+    #[command(flatten)]
+    pub git: Git,
 
     /// Wall-clock time, after which everything inside is killed [default: 1h]
     #[arg(long, value_name = "TIME")]

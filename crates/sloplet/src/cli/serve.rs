@@ -11,6 +11,7 @@ pub const SERVE_EXAMPLES: &str = "\
 Examples:
   sloplet serve
   sloplet serve --listen 127.0.0.1:8080 --data /srv/sloplet
+  sloplet serve --ssh 127.0.0.1:2222 --ssh-create
   sloplet serve --listen 0.0.0.0:443 --public --tls-cert chain.pem --tls-key key.pem --domain sandbox.example.com";
 
 /// `sloplet serve`
@@ -45,17 +46,42 @@ pub struct Serve {
     #[arg(long)]
     pub public_previews: bool,
 
-    /// Keep machines ready: IMAGE=NUMBER, of the usual size. Can be repeated.
-    #[arg(long, value_name = "IMAGE=NUMBER", value_parser = parse_warm)]
-    pub warm: Vec<(String, usize)>,
+    /// Machines that may wait in all pools together [default: as many as the pools say]
+    #[arg(long, value_name = "NUMBER")]
+    pub max_warm: Option<u32>,
 
     /// A file whose `[protect]` holds for every sandbox of this server.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
+    /// What of S3 may be used, with credentials out of the environment: s3://BUCKET or s3://BUCKET/PREFIX, where {owner} stands for
+    /// the key that asks. Can be repeated.
+    #[arg(long, value_name = "S3", env = "SLOPLET_S3", value_delimiter = ',')]
+    pub s3: Vec<sloplet_s3::Root>,
+
     /// Verify the walls again and again, so often.
     #[arg(long, value_name = "TIME")]
     pub verify_every: Option<Span>,
+
+    /// Listen for SSH there, too: the name to log in with is a sandbox's.
+    #[arg(long, value_name = "ADDRESS")]
+    pub ssh: Option<std::net::SocketAddr>,
+
+    /// Make a sandbox that stays when somebody with a key logs in with a name that is not there yet.
+    #[arg(long)]
+    pub ssh_create: bool,
+
+    /// The image of sandboxes that are made by a login.
+    #[arg(long, value_name = "IMAGE", requires = "ssh_create")]
+    pub ssh_image: Option<String>,
+
+    /// Public keys of this server's own user, one a line; others are added with 'sloplet key ssh add'.
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    pub ssh_authorized_keys: Option<PathBuf>,
+
+    /// Let clients have ports and sockets inside sandboxes lead to them (ssh -R): a way out that no rule of the sandbox sees.
+    #[arg(long)]
+    pub ssh_remote_forward: bool,
 
     /// Destroy all sandboxes when the server is asked to end, instead of leaving them for the next one.
     #[arg(long)]
@@ -84,10 +110,4 @@ pub struct Serve {
     /// Print the OpenAPI document and end.
     #[arg(long, hide = true)]
     pub print_openapi: bool,
-}
-
-fn parse_warm(text: &str) -> Result<(String, usize), String> {
-    let form = || format!("'{text}' is not of the form IMAGE=NUMBER, like host=4");
-    let (image, count) = text.split_once('=').ok_or_else(form)?;
-    Ok((image.to_owned(), count.parse().map_err(|_| form())?))
 }

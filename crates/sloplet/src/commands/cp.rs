@@ -12,6 +12,7 @@ use futures_util::{StreamExt, stream as streams};
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::api::{Body, Refused, Server, encode, full, stream, tar};
@@ -26,6 +27,8 @@ enum Side<'a> {
     /// Standard input or output.
     Standard,
     Host(&'a Path),
+    /// `s3://BUCKET/KEY`.
+    Object(&'a str),
     Inside {
         sandbox: &'a str,
         path: &'a str,
@@ -37,6 +40,7 @@ impl<'a> Side<'a> {
     fn parse(text: &'a str) -> Self {
         match text.split_once(':') {
             _ if text == "-" => Self::Standard,
+            _ if text.starts_with("s3://") => Self::Object(text),
             Some((sandbox, path)) if !sandbox.is_empty() && !sandbox.contains('/') => Self::Inside { sandbox, path },
             _ => Self::Host(Path::new(text)),
         }
@@ -67,6 +71,19 @@ pub async fn run(server: &Server, source: &str, destination: &str, user: Option<
             print(inside.get(what, path).await?).await?;
         }
         (Side::Inside { sandbox, path }, Side::Host(to)) => download(&at(sandbox), path, to, &progress).await?,
+        (Side::Inside { sandbox, path }, Side::Object(object)) => at(sandbox).transfer("out", path, object).await?,
+        (Side::Object(object), Side::Inside { sandbox, path }) => {
+            let inside = at(sandbox);
+            let is_folder = inside.kind(path).await?.as_deref() == Some("directory");
+            let name = object.rsplit('/').next().unwrap_or_default();
+            inside.transfer("in", &place(path, is_folder, name), object).await?;
+        }
+        (Side::Host(_) | Side::Standard, Side::Object(object)) => {
+            bail!("for what is on this host: curl --upload-file FILE \"$(sloplet presign put {object})\"")
+        }
+        (Side::Object(object), Side::Host(_) | Side::Standard) => {
+            bail!("for what is to come to this host: curl \"$(sloplet presign get {object})\"")
+        }
         _ => bail!("one side must be a path on the host (or -), the other NAME:PATH in a sandbox"),
     }
     progress.line.clear();
@@ -93,6 +110,22 @@ impl Inside<'_> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Has the server copy between a file inside and S3.
+    async fn transfer(&self, direction: &str, path: &str, object: &str) -> anyhow::Result<()> {
+        let mut body = json!({"direction": direction, "path": path, "object": object});
+        if let Some(user) = &self.user {
+            body["user"] = user.as_str().into();
+        }
+        let done = self.server.post(&format!("/sandboxes/{}/transfers", encode(self.sandbox)), &body).await?;
+        let bytes = |name: &str| size(done[name].as_u64().unwrap_or(0));
+        let resumed = match done["resumed"].as_u64() {
+            Some(1..) => format!(" ({} were there already)", bytes("resumed")),
+            _ => String::new(),
+        };
+        say!("{object}: {}{resumed}, sha256:{}", bytes("bytes"), done["sha256"].as_str().unwrap_or_default());
+        Ok(())
     }
 
     async fn get(&self, what: &str, path: &str) -> anyhow::Result<Incoming> {
@@ -130,7 +163,7 @@ async fn upload(inside: &Inside<'_>, from: &Path, path: &str, progress: &Counter
         return inside.server.send(Method::PUT, &target, "application/x-tar", body).await.map(drop);
     }
     let file = File::open(from).with_context(missing)?;
-    inside.write(&path, Some(meta.mode()), progress.count(received(read(file)))).await
+    inside.write(&path, Some(meta.mode()), progress.count(read(file))).await
 }
 
 async fn download(inside: &Inside<'_>, path: &str, to: &Path, progress: &Counter) -> anyhow::Result<()> {
@@ -222,21 +255,30 @@ impl Read for Chunks {
     }
 }
 
-/// Reads a file in a thread of its own.
-fn read(mut file: File) -> mpsc::Receiver<Vec<u8>> {
+/// Reads a file in a thread of its own. What could not be read whole ends with an error, and is not taken for whole.
+pub(super) fn read(mut file: File) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(4);
     std::thread::spawn(move || {
         let mut buffer = vec![0; 256 * 1024];
-        while let Ok(count @ 1..) = file.read(&mut buffer) {
-            if sender.blocking_send(buffer[..count].to_vec()).is_err() {
+        loop {
+            let piece = match file.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) => Ok(Bytes::copy_from_slice(&buffer[..count])),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+            let failed = piece.is_err();
+            if sender.blocking_send(piece).is_err() || failed {
                 return;
             }
         }
     });
-    receiver
+    streams::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
 }
 
-fn received(receiver: mpsc::Receiver<Vec<u8>>) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send + 'static {
+pub(super) fn received(
+    receiver: mpsc::Receiver<Vec<u8>>,
+) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send + 'static {
     streams::unfold(receiver, |mut receiver| async move { Some((Ok(receiver.recv().await?.into()), receiver)) })
 }
 
@@ -258,18 +300,18 @@ async fn print(mut body: Incoming) -> anyhow::Result<()> {
 
 /// Tells how far it is.
 #[derive(Default)]
-struct Counter {
-    line: Arc<ProgressLine>,
+pub(super) struct Counter {
+    pub(super) line: Arc<ProgressLine>,
     bytes: Arc<AtomicU64>,
 }
 
 impl Counter {
-    fn add(&self, count: usize) {
+    pub(super) fn add(&self, count: usize) {
         let total = self.bytes.fetch_add(count as u64, Ordering::Relaxed) + count as u64;
         self.line.show(|| Some(format!("copied {}", size(total))));
     }
 
-    fn count(&self, from: impl futures_util::Stream<Item = io::Result<Bytes>> + Send + 'static) -> Body {
+    pub(super) fn count(&self, from: impl futures_util::Stream<Item = io::Result<Bytes>> + Send + 'static) -> Body {
         let counter = Self { line: self.line.clone(), bytes: self.bytes.clone() };
         stream(from.inspect(move |piece| counter.add(piece.as_ref().map_or(0, Bytes::len))))
     }
@@ -287,6 +329,7 @@ mod tests {
     fn a_colon_names_a_sandbox_unless_a_slash_comes_first() {
         assert_eq!(Side::parse("-"), Side::Standard);
         assert_eq!(Side::parse("my:/x:y"), Side::Inside { sandbox: "my", path: "/x:y" });
+        assert_eq!(Side::parse("s3://b/k"), Side::Object("s3://b/k"));
         assert_eq!(Side::parse("my:"), Side::Inside { sandbox: "my", path: "" });
         for path in ["./a:b", "/a:b", ":x", "plain"] {
             assert_eq!(Side::parse(path), Side::Host(Path::new(path)), "{path}");

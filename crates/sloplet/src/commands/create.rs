@@ -10,13 +10,24 @@ use sloplet_policy::file::Mount;
 use sloplet_policy::protect::Protected;
 use sloplet_policy::secret::{Place, SecretRule};
 
-use crate::api::Server;
+use crate::api::{Server, encode};
 use crate::cli::{Create, Lifetime};
+use crate::clone::{self, Done, Inside};
 use crate::config::{self, variable};
 
-pub async fn run(server: &Server, options: Create) -> anyhow::Result<u8> {
+pub async fn run(server: &Server, mut options: Create) -> anyhow::Result<u8> {
     let as_json = options.json;
+    let (rule, secret) = options.git.reach()?;
+    options.machine.reach.allow.extend(rule);
+    options.machine.reach.secret.extend(secret);
+    let git = std::mem::take(&mut options.git);
     let made = server.post("/sandboxes", &request(options)?).await?;
+    let id = made["id"].as_str().unwrap_or_default();
+    if let Err(error) = clone::clone(&Served { server, id }, &git).await {
+        // Whoever asked for a repository has no use for a sandbox without it.
+        let _ = server.delete(&format!("/sandboxes/{}", encode(id))).await;
+        return Err(error);
+    }
     if as_json {
         say!("{}", serde_json::to_string_pretty(&made)?);
     } else {
@@ -26,13 +37,29 @@ pub async fn run(server: &Server, options: Create) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// A sandbox of a server.
+struct Served<'a> {
+    server: &'a Server,
+    id: &'a str,
+}
+
+impl Inside for Served<'_> {
+    async fn run(&self, words: Vec<String>) -> anyhow::Result<Done> {
+        let (name, value) = clone::VARIABLE;
+        let asked = json!({"command": words, "env": {name: value}, "timeout": "1h"});
+        let done = self.server.post(&format!("/sandboxes/{}/exec", encode(self.id)), &asked).await?;
+        let said = |output: &str| done[output].as_str().unwrap_or_default().to_owned();
+        Ok(Done { good: done["exit_code"] == 0, stdout: said("stdout"), stderr: said("stderr") })
+    }
+}
+
 /// The same names as in the API; what was not said is left out.
-fn request(options: Create) -> anyhow::Result<Value> {
+pub fn request(options: Create) -> anyhow::Result<Value> {
     let file = config::file(options.machine.config.as_deref())?;
     let reach = &options.machine.reach;
     let (network, budget) = (config::network(&file, reach), config::budget(&file, reach));
     let secrets = config::secrets(&file, reach)?;
-    let driver = config::driver(&file, &options.machine);
+    let driver = config::driver(&file, &options.machine)?;
     let kept = file.volumes.iter().map(|(name, path)| {
         let path = path.as_str().with_context(|| format!("[volumes] {name}: write {name} = \"/path\""))?;
         volume(&format!("{name}:{path}"))
@@ -51,6 +78,7 @@ fn request(options: Create) -> anyhow::Result<Value> {
         }
     };
     set("image", options.image.or(base.image).map(Into::into));
+    set("pool", options.pool.map(Into::into));
     set("isolation", options.machine.isolation.or(base.isolation).map(|level| level.name().into()));
     set("driver", driver.map(Into::into));
     set("name", options.name.map(Into::into));
@@ -109,6 +137,7 @@ fn secret(rule: &SecretRule) -> anyhow::Result<Value> {
         Place::Header { name } => fields["header"] = name.clone().into(),
         Place::Query { name } => fields["query"] = name.clone().into(),
         Place::Body => fields["body"] = true.into(),
+        Place::Basic { user } => fields["basic"] = user.as_str().into(),
     }
     Ok(fields)
 }

@@ -32,7 +32,8 @@ pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
 async fn trial(engine: &Engine, report: &DriverReport) -> Option<String> {
     let spec = Spec { driver: Some(report.driver.clone()), best_effort: true, ..Spec::default() };
     // Which images a container engine has is its owner's business: that it answers must do.
-    if engine.has_own_images(&spec).unwrap_or(false) {
+    // A whole machine is an image's own, and takes long to start.
+    if engine.has_own_images(&spec).unwrap_or(false) || report.driver == sloplet_driver_vm::whole::NAME {
         return report.unavailable.clone();
     }
     let attempt = async {

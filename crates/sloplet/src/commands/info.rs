@@ -48,6 +48,10 @@ fn about_sandbox(mut info: Value) -> anyhow::Result<()> {
 
 fn about_server(info: &Value) {
     lines(info, &["version", "url", "domain", "scope", "pid", "data"]);
+    if let Some(fingerprint) = info["ssh"]["fingerprint"].as_str() {
+        let address = info["ssh"]["address"].as_str().unwrap_or("by 'sloplet ssh' alone");
+        say!("ssh       {}, host key {}", terminal::harmless(address), terminal::harmless(fingerprint));
+    }
     if let Some(line) = verification(info) {
         say!("verified  {line}");
     }

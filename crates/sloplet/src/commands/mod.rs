@@ -1,12 +1,14 @@
 //! One command per file.
 
 mod approve;
+mod archive;
 mod audit;
 pub mod compare;
 mod completion;
 mod cost;
 mod cp;
 mod create;
+mod diff;
 mod doctor;
 mod exec;
 mod fork;
@@ -18,15 +20,20 @@ mod key;
 mod logs;
 mod ls;
 mod mask;
+mod mcp;
 mod net;
+mod patch;
 mod pause;
+mod pool;
 mod port;
+mod presign;
 mod ps;
 mod rm;
 mod run;
-pub mod serve;
+mod serve;
 mod shell;
 mod snapshot;
+mod ssh;
 mod timeout;
 mod verify;
 mod vm;
@@ -35,7 +42,7 @@ mod watch;
 
 use sloplet_spawner::launcher::Forked;
 
-use crate::api::{Search, Server};
+use crate::api::Server;
 use crate::cli::{Cli, Command};
 use crate::setup;
 
@@ -52,14 +59,21 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Image(command) => image::run(data, command),
         Command::Vm(command) => vm::run(data, command),
         Command::Mask(options) => mask::run(*options),
+        Command::Mcp(options) => mcp::run(data, !arguments.common.no_autostart, *options),
         Command::Gc { json } => gc::run(data, json),
         Command::Completion { shell } => Ok(completion::run(shell)),
         Command::Audit(options) => audit::run(data, options),
         Command::Cost(options) => cost::run(data, options),
         command => {
-            let search = Search { data, autostart: !arguments.common.no_autostart };
+            let search = setup::search(data, !arguments.common.no_autostart)?;
             let runtime = setup::runtime()?;
-            let code = runtime.block_on(async { with_server(Server::find(&search).await?, command).await });
+            let code = runtime.block_on(async {
+                match command {
+                    // Its client asks for the server when it needs one.
+                    Command::Ssh(options) => ssh::run(search, options).await,
+                    command => with_server(Server::find(&search).await?, command).await,
+                }
+            });
             // A thread may still wait for our input.
             runtime.shutdown_background();
             code
@@ -74,9 +88,14 @@ async fn with_server(server: Server, command: Command) -> anyhow::Result<u8> {
         Command::Exec(options) => exec::run(&server, *options).await,
         Command::Shell { name, user } => shell::run(&server, name, user).await,
         Command::Cp { source, destination, user } => cp::run(&server, &source, &destination, user).await,
+        Command::Diff { name, paths, json } => diff::run(&server, &name, &paths, json).await,
+        Command::Patch { name, path, user, baseline } => {
+            patch::run(&server, &name, path.as_deref(), user.as_deref(), baseline.as_deref()).await
+        }
         Command::Ls { all, metadata, json } => ls::run(&server, all, &metadata, json).await,
         Command::Ps { name, json } => ps::run(&server, &name, json).await,
         Command::Logs { name, pid, follow, tail } => logs::run(&server, &name, pid, follow, tail).await,
+        Command::Presign { verb, object, expires, json } => presign::run(&server, verb, &object, expires, json).await,
         Command::Port { name, port, timeout, forward, json } => {
             port::run(&server, &name, port, timeout, forward, json).await
         }
@@ -97,6 +116,7 @@ async fn with_server(server: Server, command: Command) -> anyhow::Result<u8> {
         Command::Watch { name, json } => watch::run(&server, name, json).await,
         Command::Timeout { name, timeout } => timeout::run(&server, &name, timeout).await,
         Command::Volume(command) => volume::run(&server, command).await,
+        Command::Pool(command) => pool::run(&server, command).await,
         Command::Key(command) => key::run(&server, command).await,
         Command::Info { name, json } => info::run(&server, name.as_deref(), json).await,
         _ => anyhow::bail!("this command needs no server"),

@@ -1,6 +1,7 @@
 //! `sloplet serve`
 
 use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,8 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use sloplet_engine::Places;
-use sloplet_engine::life::{Quota, Sandboxes, Wanted};
-use sloplet_policy::{Radius, Spec};
+use sloplet_engine::life::{Quota, Sandboxes};
+use sloplet_policy::Radius;
+use sloplet_s3::{Client, Root, Settings};
 use sloplet_server::auth::{LOCAL, Scope};
 use sloplet_server::gate::Gate;
 use sloplet_server::listen::{self, Listeners};
@@ -26,15 +28,15 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
+use crate::api::SOCKET;
 use crate::cli::{Kept, Serve};
 use crate::setup;
 
-/// The Unix socket within the run folder.
-pub const SOCKET: &str = "api.sock";
-
 pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
-    if !options.listen.ip().is_loopback() && !options.public {
-        bail!("{} can be reached by others: add --public if that is meant", options.listen);
+    for address in [Some(options.listen), options.ssh].into_iter().flatten() {
+        if !address.ip().is_loopback() && !options.public {
+            bail!("{address} can be reached by others: add --public if that is meant");
+        }
     }
     if options.print_openapi {
         say!("{}", sloplet_server::v1::document::text().trim_end());
@@ -70,6 +72,16 @@ fn log(json: bool) -> anyhow::Result<Option<Exporter>> {
     Ok(exporter)
 }
 
+/// Where somebody on this machine reaches a listener: "all addresses" is none that a browser could open.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
 async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     let radius = match &options.config {
         Some(path) => sloplet_policy::file::File::read(path)?.protect,
@@ -85,21 +97,21 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     let tcp = TcpListener::bind(options.listen).await.with_context(|| format!("listening on {}", options.listen))?;
     let address = tcp.local_addr()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let url = format!("{scheme}://{address}");
-    let warm = options.warm.iter().map(|(image, count)| {
-        let spec = Spec { image: image.clone(), ..Spec::default() };
-        Wanted { spec, count: *count }
-    });
-    let sandboxes = Sandboxes::open(engine.clone(), &store, &places.data, warm.collect()).await?;
+    let url = format!("{scheme}://{}", reachable(address));
+    let sandboxes = Sandboxes::open(engine.clone(), &store, &places.data, options.max_warm).await?;
     let config = Config {
         data: places.data.clone(),
         domain: options.domain.clone(),
         url: url.clone(),
         internet: options.allow_internet,
         public_previews: options.public_previews,
+        s3: storage(&options.s3)?,
         weaken: options.weaken.as_deref().map(sloplet_policy::weakness::for_test).transpose()?,
     };
     let app = App::new(config, sandboxes.clone(), store)?;
+    if let Ok(storage) = app.storage() {
+        tokio::spawn(storage.clone().tidy());
+    }
     let age = |kept: Kept| kept.0.map(|span| span.0);
     let keep = Keep { records: age(options.keep_records), outputs: age(options.keep_outputs) };
     retention::start(engine.ledger().clone(), keep);
@@ -110,6 +122,13 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     if let Some(every) = options.verify_every {
         tokio::spawn(verify_again(places.clone(), options.config.clone(), every.0));
     }
+    let ssh = sloplet_ssh::Options {
+        create: options.ssh_create,
+        image: options.ssh_image.clone(),
+        authorized_keys: options.ssh_authorized_keys.clone(),
+        remote_forward: options.ssh_remote_forward,
+    };
+    open_ssh(&app, &places.data, options.ssh, ssh).await?;
     let unix = bind_socket(&places.run.join(SOCKET))?;
     tracing::info!(%url, data = %places.data.display(), "serving");
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -129,6 +148,48 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     }
     tracing::info!("ended");
     Ok(0)
+}
+
+/// Speaks SSH: on a port, if one is given, and in any case with those who come over HTTP.
+async fn open_ssh(
+    app: &App,
+    data: &Path,
+    address: Option<SocketAddr>,
+    options: sloplet_ssh::Options,
+) -> anyhow::Result<()> {
+    let listener = match address {
+        Some(address) => {
+            Some(TcpListener::bind(address).await.with_context(|| format!("listening on {address} for SSH"))?)
+        }
+        None => None,
+    };
+    let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+    let server = sloplet_ssh::Server::new(app.clone(), data, options, address).context("SSH")?;
+    app.set_ssh(Arc::new(server.clone()));
+    if let (Some(listener), Some(address)) = (listener, address) {
+        tracing::info!(%address, host_key = server.fingerprint(), "serving SSH");
+        tokio::spawn(server.listen(listener));
+    }
+    Ok(())
+}
+
+/// The S3 that may be used.
+fn storage(roots: &[Root]) -> anyhow::Result<Option<(Client, Vec<Root>)>> {
+    let settings = Settings::from_environment(|name| std::env::var(name).ok())?;
+    let mut roots = roots.to_vec();
+    match settings {
+        None if roots.is_empty() => Ok(None),
+        None => bail!(
+            "--s3 needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or SPACES_ACCESS_KEY and SPACES_SECRET_KEY"
+        ),
+        Some(settings) => {
+            if let Some(bucket) = settings.bucket.as_ref().filter(|_| roots.is_empty()) {
+                roots.push(format!("s3://{bucket}").parse()?);
+            }
+            // Credentials that happen to be there are no permission to use them.
+            if roots.is_empty() { Ok(None) } else { Ok(Some((Client::new(settings)?, roots))) }
+        }
+    }
 }
 
 /// Verifies the walls whenever the last result is too old. In a process of its own: it forks, and attacks the host, too.

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use super::archive;
 use crate::api::{Server, encode};
 use crate::cli::{Snapshot, Snapshots};
 use crate::table::{age, print, size};
@@ -12,6 +13,9 @@ pub async fn run(server: &Server, options: Snapshot) -> anyhow::Result<u8> {
         None => {
             let name = options.name.context("name a sandbox")?;
             let mut body = options.new_name.map_or_else(|| json!({}), |name| json!({"name": name}));
+            if !options.exclude.is_empty() {
+                body["exclude"] = options.exclude.into();
+            }
             if options.memory {
                 body["memory"] = true.into();
             }
@@ -31,6 +35,10 @@ pub async fn run(server: &Server, options: Snapshot) -> anyhow::Result<u8> {
                 print(["NAME", "ID", "IMAGE", "CHANGED", "CREATED"], &rows);
             }
         }
+        Some(Snapshots::Export { name, to, thin, files_only, json }) => {
+            archive::export(server, &name, to.as_deref(), thin, files_only, json).await?;
+        }
+        Some(Snapshots::Import { from, name, json }) => archive::import(server, &from, name.as_deref(), json).await?,
         Some(Snapshots::Rm { names }) => {
             for name in names {
                 server.delete(&format!("/snapshots/{}", encode(&name))).await?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sloplet_driver_vm::kvm::Kvm;
 use sloplet_driver_vm::setup as machines;
 
 use crate::cli::Vm;
@@ -13,6 +14,10 @@ pub fn run(data: Option<PathBuf>, command: Vm) -> anyhow::Result<u8> {
     let kernel = machines::run(&data, package.as_deref())?;
     say!("kernel {} in {}", kernel.version, kernel.image.display());
     let kvm = machines::try_kvm(&data, &kernel, Path::new(setup::PROGRAM))?;
-    say!("the processor is emulated: {}", kvm.describe());
+    let accel = match kvm {
+        Kvm::Works => "virtualised",
+        _ => "emulated",
+    };
+    say!("the processor is {accel}: {}", kvm.describe());
     Ok(0)
 }

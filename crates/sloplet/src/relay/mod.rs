@@ -10,6 +10,8 @@ use std::io::ErrorKind;
 use sloplet_client::ProcessEvent;
 use sloplet_wire::{Exit, TerminalSize};
 
+use crate::api::Socket;
+
 use output::{Sink, Stream};
 use signals::Guard;
 
@@ -26,6 +28,12 @@ pub trait Control {
 
     /// Changes the size of its terminal.
     fn resize(&self, size: TerminalSize) -> impl Future<Output = ()>;
+}
+
+impl Far for Socket {
+    async fn next(&mut self) -> Option<anyhow::Result<ProcessEvent>> {
+        Socket::next(self).await
+    }
 }
 
 /// What came of it.

@@ -76,7 +76,10 @@ pub fn event(event: &Event) -> String {
             let count = it.count.map_or_else(String::new, |count| format!(", the last of {count} like it"));
             format!("{} {} refused with {}{from}{count}", it.method, it.path, it.status)
         }
-        Event::ApiCall(it) => format!("{} {} {} in {}", it.method, it.path, it.status, span(it.duration_ms)),
+        Event::ApiCall(it) => {
+            let via = it.via.as_ref().map_or_else(String::new, |via| format!(" via {via}"));
+            format!("{} {} {} in {}{via}", it.method, it.path, it.status, span(it.duration_ms))
+        }
         Event::Prompt(it) | Event::ToolCall(it) => seen(it),
         Event::DataMasked(it) => format!("{} (rules {})", it.path, it.rules),
         Event::Verification(it) => {

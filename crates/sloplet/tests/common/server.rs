@@ -135,11 +135,17 @@ impl Server {
     }
 
     /// Asks it to end and waits for that.
-    pub fn end(mut self) {
+    pub fn end(self) {
+        self.end_and_tell();
+    }
+
+    /// The same; what it wrote to standard error.
+    pub fn end_and_tell(mut self) -> String {
         let running = self.running.take().unwrap();
         running.signal(Signal::TERM);
         let ended = running.finish();
         assert_eq!(ended.code, 0, "{ended}");
+        ended.stderr
     }
 }
 

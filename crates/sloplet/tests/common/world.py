@@ -11,6 +11,7 @@ import socket
 import socketserver
 import ssl
 import struct
+import subprocess
 import sys
 import threading
 from urllib.parse import parse_qs, urlsplit
@@ -54,7 +55,40 @@ class Web(standin.Handler):
         self.local = [plain(local[0]), local[1]]
         keep("tcp", to=self.local)
 
+    def git(self):
+        """Repositories in `git` of the site, for who has what is in `git-auth`: git's own server behind it."""
+        with open(os.path.join(config["site"], "git-auth")) as file:
+            if self.headers.get("Authorization") != file.read().strip():
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="git"')
+                self.send_header("Content-Length", "0")
+                return self.end_headers()
+        body = b""
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size + 2)[:-2]
+            self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        url, kind = urlsplit(self.path), self.headers.get("Content-Type", "")
+        said = {name: self.headers.get(header, "") for name, header in
+                (("HTTP_CONTENT_ENCODING", "Content-Encoding"), ("GIT_PROTOCOL", "Git-Protocol"))}
+        done = subprocess.run(["git", "http-backend"], input=body, stdout=subprocess.PIPE, check=True, env={
+            "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nowhere", "GIT_HTTP_EXPORT_ALL": "1", "REMOTE_USER": "somebody",
+            "GIT_PROJECT_ROOT": os.path.join(config["site"], "git"), "PATH_INFO": url.path.removeprefix("/git"),
+            "QUERY_STRING": url.query, "REQUEST_METHOD": self.command, "CONTENT_TYPE": kind, "CONTENT_LENGTH": str(len(body)),
+            "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*", **said})
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        self.send_response(int(headers.pop("Status", "200").split()[0]))
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
     def do_GET(self):
+        if self.path.startswith("/git/"):
+            return self.git()
         keep("http", to=self.local, host=self.headers.get("Host"), path=self.path, headers=dict(self.headers))
         url = urlsplit(self.path)
         if url.path == "/redirect":
@@ -71,6 +105,8 @@ class Web(standin.Handler):
         self.send(json.dumps({"host": self.headers.get("Host"), "path": self.path, "to": self.local}).encode())
 
     def do_POST(self):
+        if self.path.startswith("/git/"):
+            return self.git()
         if self.path.startswith("/v1/"):
             return super().do_POST()
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

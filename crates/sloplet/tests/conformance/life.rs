@@ -113,6 +113,7 @@ pub fn test(wall: Wall) {
         invoke(&["fork", "one", "--name", "two"]).expect_code(125).expect_said("cannot take snapshots");
         assert_eq!(invoke(&["ls", "--json"]).json().as_array().map(Vec::len), Some(1));
         ok(&["rm", "--all"]);
+        super::pools::test(wall, &server, "kept");
         server.end();
         return ground.engine.iter().for_each(|engine| engine.assert_nothing_left(&sloplet));
     }
@@ -141,6 +142,7 @@ pub fn test(wall: Wall) {
         assert_eq!(ok(&["exec", "four", "--", "cat", "/kept/f"]), "kept\n");
         ok(&["rm", "--all"]);
     }
+    super::pools::test(wall, &server, "kept");
     server.end();
 }
 

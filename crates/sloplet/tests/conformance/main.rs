@@ -14,7 +14,9 @@ mod life;
 mod limits;
 mod memory;
 mod network;
+mod pools;
 mod verify;
+mod whole;
 
 use std::time::Duration;
 
@@ -54,6 +56,17 @@ const USUAL: Wall = Wall {
     shared_folders: true,
     image: "host",
     engine: false,
+};
+
+/// Virtual machines. What they are made of is copied, so a small image.
+const VM: Wall = Wall {
+    name: "vm",
+    isolation: "vm",
+    own_kernel: true,
+    memory_snapshots: true,
+    shared_folders: false,
+    image: "base",
+    ..USUAL
 };
 
 /// What a test of a wall runs on. The engine, if there is one, ends before the host's folder is removed.
@@ -203,13 +216,5 @@ walls! {
     runc: Wall { name: "runc", ..USUAL };
     docker: Wall { name: "docker", image: IMAGE, engine: true, ..USUAL };
     gvisor: Wall { name: "gvisor", isolation: "gvisor", own_kernel: true, memory_snapshots: true, ..USUAL };
-    vm: Wall {
-        name: "vm",
-        isolation: "vm",
-        own_kernel: true,
-        memory_snapshots: true,
-        shared_folders: false,
-        image: "base",
-        ..USUAL
-    };
+    vm: VM;
 }

@@ -3,10 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use super::Wall;
+use super::common::World;
+use super::{VM, Wall};
+
+/// A key, as the host has it.
+const KEY: &str = "sk-ant-real-key-0123456789abcdef";
 
 /// A server on loopback that greets everybody.
-fn greeter() -> u16 {
+pub fn greeter() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -37,4 +41,25 @@ pub fn test(wall: Wall) {
     assert_eq!(ended.out(), "reached no no no\ninside\n", "{ended}");
     let ended = wall.python(&sloplet, &[], &program).expect_code(0);
     assert_eq!(ended.out(), "no no no no\ninside\n", "{ended}");
+}
+
+/// The host's gateway is outside of a machine, too: keys never enter it, and money is counted.
+#[test]
+fn a_machine_has_keys_that_it_does_not_know_and_a_budget() {
+    let ground = VM.shared();
+    let world = World::new(&ground.host);
+    let sloplet = world.around(ground.root()).with("ANTHROPIC_API_KEY", KEY);
+    std::fs::write(world.dir.join("share/agent.py"), include_str!("../egress/agent.py")).unwrap();
+    let mount = world.mount();
+    let secret = "--secret=ANTHROPIC_API_KEY@api.anthropic.com;prefix=sk-ant-";
+    let program = "import json,os,sys\nsys.path.insert(0,'/world')\nimport agent\n\
+                   print(json.dumps([[agent.call() for _ in range(16)], os.environ['ANTHROPIC_API_KEY']]))";
+    let ended = VM.python(&sloplet, &[&mount, secret, "--budget-usd=0.005"], program).expect_code(0);
+    let (statuses, key): (Vec<u64>, String) = serde_json::from_str(ended.out().trim()).unwrap();
+    let answered = statuses.iter().filter(|status| **status == 200).count();
+    assert!(answered > 0 && statuses.ends_with(&[402]), "{statuses:?}");
+    assert!(key.starts_with("sk-ant-") && key != KEY, "{key}");
+    let calls = world.seen_of("call");
+    assert_eq!(calls.len(), answered, "{calls:?}");
+    assert!(calls.iter().all(|call| call.to_string().contains(KEY)), "{calls:?}");
 }

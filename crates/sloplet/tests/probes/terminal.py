@@ -25,7 +25,7 @@ import sys
 import termios
 import time
 
-PATIENCE = 20
+PATIENCE = 50
 
 
 def resize(fd, rows, columns):

@@ -67,6 +67,9 @@ pub fn run(data: Option<PathBuf>, rounds: usize, json: bool, svg: Option<&Path>)
     for report in engine.reports() {
         let measured = match &report.unavailable {
             Some(reason) => Err(reason.clone()),
+            None if report.driver == sloplet_driver_vm::whole::NAME => {
+                Err("a whole machine needs an image with an init system, and is the machine of 'vm' otherwise".into())
+            }
             None => runtime.block_on(measure(&engine, &report, rounds)).map_err(|error| format!("{error:#}")),
         };
         let holds = |feature| {

@@ -14,7 +14,7 @@ use anyhow::bail;
 use sloplet_client::ClientError;
 use sloplet_egress::Nobody;
 use sloplet_engine::outward::private::Private;
-use sloplet_engine::{End, Engine, Patron, Sandbox};
+use sloplet_engine::{Command, End, Engine, Patron, Sandbox};
 use sloplet_policy::budget::AtCap;
 use sloplet_policy::{Isolation, Spec};
 use sloplet_spawner::launcher::Forked;
@@ -23,6 +23,7 @@ use sloplet_wire::{ErrorCode, Exit};
 use tokio::sync::mpsc;
 
 use crate::cli::Run;
+use crate::clone::{self, Done, Inside};
 use crate::config::{self, Rest};
 use crate::relay::output::Captured;
 use crate::{setup, terminal};
@@ -44,11 +45,14 @@ struct Outcome {
     interrupted: bool,
 }
 
-pub fn run(data: Option<PathBuf>, forked: Option<Forked>, options: Run) -> anyhow::Result<u8> {
+pub fn run(data: Option<PathBuf>, forked: Option<Forked>, mut options: Run) -> anyhow::Result<u8> {
     if options.command.is_empty() {
         bail!("no command was given: add one after '--', like 'sloplet run -- python3 -V'");
     }
     let file = config::file(options.machine.config.as_deref())?;
+    let (rule, secret) = options.git.reach()?;
+    options.machine.reach.allow.extend(rule);
+    options.machine.reach.secret.extend(secret);
     let rest = Rest { image: options.image.clone(), timeout: options.timeout, output: options.output_limit };
     let mut spec = config::spec(&file, &options.machine, rest)?;
     if spec.budget.at_cap == AtCap::Pause {
@@ -100,10 +104,14 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
             complain!("sloplet: warning: {error}");
         }
     };
+    let folder = match clone::clone(&Here(&sandbox), &options.git).await {
+        Ok(folder) => folder,
+        Err(error) => return refused(sandbox, error, &options.command[0]).await,
+    };
     let id = sandbox.id().to_owned();
     let limits = sandbox.spec().limits.clone();
     let session = {
-        let mut session = std::pin::pin!(session::conduct(&sandbox, options, sweep));
+        let mut session = std::pin::pin!(session::conduct(&sandbox, options, folder, sweep));
         loop {
             tokio::select! {
                 session = &mut session => break session,
@@ -138,6 +146,20 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
         );
     }
     Ok(code)
+}
+
+/// A sandbox of this process.
+struct Here<'a>(&'a Sandbox);
+
+impl Inside for Here<'_> {
+    async fn run(&self, words: Vec<String>) -> anyhow::Result<Done> {
+        const SAID: usize = 64 * 1024;
+        let (name, value) = clone::VARIABLE;
+        let command = Command { env: vec![format!("{name}={value}")], ..Command::new(words) };
+        let done = self.0.exec(command).await?.output(SAID).await?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Done { good: done.exit.code == Some(0), stdout: text(&done.stdout), stderr: text(&done.stderr) })
+    }
 }
 
 /// Destroys the sandbox and puts together what happened.

@@ -28,13 +28,19 @@ pub struct Session {
     pub timed_out: bool,
 }
 
-/// Runs the command of `options`; `meanwhile` is done as soon as it has been started.
-pub async fn conduct(sandbox: &Sandbox, options: &Run, meanwhile: impl Future<Output = ()>) -> anyhow::Result<Session> {
+/// Runs the command of `options` in `folder`, or where all commands start; `meanwhile` is done as soon as it has been started.
+pub async fn conduct(
+    sandbox: &Sandbox,
+    options: &Run,
+    folder: Option<String>,
+    meanwhile: impl Future<Output = ()>,
+) -> anyhow::Result<Session> {
     // Before the size is read, lest a change be missed, and before the command can make anybody think that it listens.
     let signals = Signals::listen()?;
     let size = options.tty.then(terminal::size);
     let forward_input = input::wanted(options.interactive || options.tty);
     let command = Command {
+        cwd: folder,
         stdin: forward_input,
         terminal: size,
         ..Command::new(options.command.iter().map(|word| word.clone().into_vec()))
