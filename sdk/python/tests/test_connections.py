@@ -72,6 +72,63 @@ def test_a_folder_whose_download_breaks_leaves_no_half_file(sandbox, cutter, tmp
     assert set(sizes) <= {300_000} and len(sizes) < 4
 
 
+def test_a_folder_whose_upload_breaks_leaves_no_half_file(sandbox, cutter, tmp_path, eventually):
+    for number in range(4):
+        (tmp_path / f"{number}").write_bytes(os.urandom(300_000))
+    sandbox.exec("rm -rf /app/up")
+    remote = through(cutter, sandbox)
+    remote.filesystem._client = Client(cutter.url)
+    cutter.up += [700_000]
+    with pytest.raises(TransferError, match="nothing half-written"):
+        remote.filesystem.upload_folder(tmp_path, "/app/up")
+    look = "find /app/up -type f -size -300000c -o -type f -size +300000c; find /app/up -name '.*'; ls /app/up | wc -l"
+    eventually(lambda: sandbox.exec(look).stdout in ("1\n", "2\n"))  # whole ones, and not all
+    assert cutter.cut == 1
+
+
+def test_output_of_any_length_takes_no_more_memory(sandbox):
+    import tracemalloc
+
+    seen = 0
+    tracemalloc.start()
+    for event in sandbox.exec_stream("yes | head -c 16000000"):
+        seen += len(event.raw)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert seen == 16_000_000 and peak < 8 << 20, peak
+
+
+DRAFT = """
+import sys
+from pathlib import Path
+from sloplet._draft import whole
+
+with whole(Path("file")) as file:
+    file.write(b"half")
+    print("half", flush=True)
+    sys.stdin.read()
+    file.write(b", whole")
+"""
+
+
+def test_a_program_that_is_killed_leaves_no_half_file(tmp_path):
+    def begin():
+        pipe = subprocess.PIPE
+        program = subprocess.Popen([sys.executable, "-c", DRAFT], cwd=tmp_path, stdin=pipe, stdout=pipe, text=True)
+        assert program.stdout.readline() == "half\n"
+        return program
+
+    killed = begin()
+    killed.kill()
+    killed.communicate()
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "file").write_text("old")
+    left = begin()
+    assert (tmp_path / "file").read_text() == "old"
+    left.communicate("")
+    assert (tmp_path / "file").read_text() == "half, whole" and os.listdir(tmp_path) == ["file"]
+
+
 def test_events_come_in_any_pieces():
     text = b': keep\n\nevent: stdout\nid: 5\ndata: {"offset":0,"text":"\\u00e4\\n"}\n\nevent: exit\nid: end\ndata: {}\n\n'
     for step in (1, 3, 7, len(text)):

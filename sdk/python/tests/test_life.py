@@ -10,8 +10,10 @@ from sloplet import (
     AuthenticationError,
     Budget,
     Client,
+    CommandExecutionError,
     ConflictError,
     FileOperationError,
+    HibernationError,
     InvalidRequestError,
     NetworkRules,
     NotFoundError,
@@ -19,13 +21,17 @@ from sloplet import (
     Sandbox,
     SandboxCreationError,
     SandboxError,
+    SandboxHibernatedError,
     SandboxMode,
     SandboxNotFoundError,
     SandboxState,
     Secret,
     ServerStartError,
     ServiceConnectionError,
+    SnapshotManager,
     SnapshotNotFoundError,
+    SnapshotRestoreError,
+    SpacesConfig,
 )
 
 
@@ -80,7 +86,11 @@ def test_pause_stop_hibernate(own):
     own.resume()
     assert own.exec("cat /app/kept").stdout == "yes"
     sleeping = own.hibernate()
-    assert own.state == SandboxState.HIBERNATED and sleeping.sandbox_id == own.id
+    assert own.state == SandboxState.HIBERNATED and sleeping.sandbox_id == own.id and own.get_status() == "stopped"
+    with pytest.raises(SandboxHibernatedError, match="wake"):
+        own.exec("true")
+    with pytest.raises(HibernationError):
+        own.hibernate()
     woken = Sandbox.wake(sleeping)
     assert woken.id == own.id and woken.exec("cat /app/kept").stdout == "yes" and woken.info.ends_at
 
@@ -105,6 +115,7 @@ def test_snapshots_and_forks(own):
         copied = manager.copy("sdk-snap", "sdk-copy")
         assert copied.tags == {"k": "v"} and manager.exists("sdk-copy")
         manager.delete("sdk-copy")
+        by_reference(own, SnapshotManager(SpacesConfig("bucket", "nyc3"), "prefix/"))
         first, second = own.fork(2, name="sdk-fork", metadata={"f": "1"}, ttl="5m")
         assert first.name == "sdk-fork-1" and second.exec("cat /app/x").stdout == "1"
         first.delete()
@@ -114,6 +125,38 @@ def test_snapshots_and_forks(own):
     assert not own.snapshots.exists("sdk-snap")
     with pytest.raises(SnapshotNotFoundError):
         own.restore_snapshot("sdk-snap")
+
+
+def by_reference(sandbox, manager):
+    """The same by the names that the reference has."""
+    saved = manager.create_snapshot(sandbox, "sdk-ref", ["/app"], ["*.log"], "d", {"r": "1"}, 60)
+    assert manager.snapshot_exists("sdk-ref") and manager.get_snapshot("sdk-ref").excluded == ["*.log"] == saved.excluded
+    assert [one.snapshot_id for one in manager.list_snapshots("sdk-r", tags={"r": "1"})] == ["sdk-ref"]
+    assert manager.copy_snapshot("sdk-ref", "sdk-ref-2", "e", {"s": "2"}).tags == {"s": "2"}
+    assert manager.restore_snapshot(sandbox, "sdk-ref", "/tmp/again") is True
+    assert sandbox.exec("cat /tmp/again/x").stdout == "1"
+    with pytest.raises(SnapshotRestoreError, match="sdk-ref"):
+        manager.restore_snapshot(sandbox, "sdk-ref", "/etc/passwd")
+    assert [manager.delete_snapshot(name) for name in ("sdk-ref", "sdk-ref-2", "sdk-ref")] == [True, True, False]
+    assert manager.get_snapshot("sdk-ref") is None
+
+
+def test_a_wall_and_devices_can_be_named():
+    with Sandbox.create(driver="namespaces", inodes=5000, ttl="5m") as made:
+        assert made.capabilities()["isolation"] == "container" and made.exec("true").success
+    with pytest.raises(InvalidRequestError, match="nowhere"):
+        Sandbox.create(driver="nowhere")
+    with pytest.raises(SandboxError, match="CDI"):
+        Sandbox.create(gpu="none.example/gpu=0")
+
+
+def test_masked_files_go_in(tmp_path):
+    (tmp_path / "people.csv").write_text("name,town\nAda Lovelace,London\n")
+    (tmp_path / "mask.toml").write_text('[table.people]\nname = "name"\ntown = "keep"\n')
+    files = [{"from": str(tmp_path / "people.csv"), "to": "/data/people.csv", "mask": str(tmp_path / "mask.toml")}]
+    with Sandbox.create(data=files, ttl="5m") as made:
+        inside = made.exec("cat /data/people.csv", check=True).stdout
+    assert "London" in inside and "Ada Lovelace" not in inside
 
 
 def test_ports(sandbox):
@@ -241,9 +284,33 @@ def test_git_checkout(own):
     own.exec("git init -q -b main r && cd r && git config user.email a@b && git config user.name n && echo hi >f && git add f && git commit -qm m", cwd="/tmp", check=True)
     own.git_checkout("file:///tmp/r", "/app/clone", branch="main")
     assert own.filesystem.read_file("/app/clone/f") == "hi\n"
-    from sloplet import CommandExecutionError, GitCredentials
+    from sloplet import GitCredentials
 
-    with pytest.raises(CommandExecutionError):
+    # A token goes to the gateway, and nowhere inside; its host can be reached then, if it is there.
+    with pytest.raises(CommandExecutionError, match="git.example.com"):
         own.git_checkout("https://git.example.com/x.git", "/app/y", credentials=GitCredentials(token="s3cret"))
-    assert "s3cret" not in repr(GitCredentials(token="s3cret"))
+    assert [one.partition("_TOKEN_")[0] for one in own.refresh().raw["secrets"]] == ["GIT"]
+    assert "s3cret" not in repr(GitCredentials(token="s3cret")) + json.dumps(own.info.raw)
+    for url, credentials in (("http://git.example.com/x", "s3cret"), ("https://x", GitCredentials(ssh_key="k")), ("https://a@x/", "t")):
+        with pytest.raises(InvalidRequestError):
+            own.git_checkout(url, "/app/y", credentials=credentials)
     assert own.exec("grep -rl s3cret /app /tmp /home 2>/dev/null").stdout == ""
+    key = Secret.git("https://git.example.com:8443/team/x.git", "s3cret")
+    assert key.to_json() == {"name": "GIT_TOKEN", "value": "s3cret", "hosts": ["git.example.com:8443"], "basic": "x-access-token"}
+    with Sandbox.create(image="python", secrets=[key]) as made:
+        with pytest.raises(SandboxError, match="git.example.com"):
+            made.git_checkout("https://git.example.com:8443/x.git", "/app/y", credentials=GitCredentials(token="s3cret"))
+        assert made.exec("env | grep -c s3cret").stdout == "0\n"
+
+
+def test_what_changed_is_told_and_brought_out():
+    with Sandbox.create(image="python") as made:
+        made.exec("mkdir /tmp/w && cd /tmp/w && git init -q && echo a >f && git add f && git -c user.name=n -c user.email=a@b commit -qm m && echo b >>f && printf x >\"$(printf 'b\\377')\"", check=True)
+        changes = {one.path_bytes: one for one in made.diff("/tmp/w")}
+        assert changes[b"/tmp/w/f"].change == "added" and changes[b"/tmp/w/f"].size == 4
+        assert changes[b"/tmp/w/b\xff"].kind == "file"
+        patch = made.patch("/tmp/w")
+        assert b"\n a\n+b\n" in patch and b'"b/b\\377"' in patch
+        assert b"new file mode" in made.patch("/tmp/w/f", baseline="image")
+        with pytest.raises(InvalidRequestError):
+            made.diff("relative")

@@ -17,15 +17,18 @@ PAIRS = ["Client", "FileSystem", "Process", "ProcessManager", "Sandbox", "Servic
 #: Everything that the reference offers (docs of do-app-sandbox 0.2.3), as names here.
 REFERENCE = {
     "Sandbox": "create get_from_id app_id component filesystem status mode state image exec exec_stream launch_process list_processes "
-    "kill_process kill_all_processes get_url expose_port is_ready wait_ready delete git_checkout create_snapshot restore_snapshot "
+    "kill_process kill_all_processes get_url expose_port is_ready wait_ready delete get_status git_checkout create_snapshot restore_snapshot "
     "hibernate wake",
     "FileSystem": "read_file write_file append_file upload_file download_file list_dir mkdir rm exists is_file is_dir copy move chmod "
     "get_size upload_large download_large upload_folder download_folder has_spaces",
-    "ProcessManager": "launch list get is_running kill kill_by_pattern kill_all_launched wait_for get_output",
-    "SnapshotManager": "create restore get list delete exists copy",
+    "ProcessManager": "launch list get is_running kill kill_by_pattern kill_all_launched wait_for get_output "
+    "list_processes get_process",
+    "SnapshotManager": "create restore get list delete exists copy get_download_url create_snapshot restore_snapshot get_snapshot "
+    "list_snapshots delete_snapshot snapshot_exists get_snapshot_download_url copy_snapshot",
     "ServiceClient": "health exec exec_stream exec_background list_processes get_process_logs stream_process_logs kill_process "
     "create_session get_session session_exec close_session",
-    "SandboxManager": "start acquire release shutdown warm_up metrics acquire_with_snapshot wake_hibernated",
+    "SandboxManager": "start acquire release shutdown warm_up metrics acquire_with_snapshot wake_hibernated "
+    "start_sync acquire_sync shutdown_sync acquire_with_snapshot_sync wake_hibernated_sync",
 }
 
 
@@ -38,6 +41,36 @@ def test_nothing_of_the_reference_is_missing(name):
     kind = getattr(sloplet, name)
     given = members(kind) | set(inspect.get_annotations(kind)) | instance_attributes(kind)
     assert set(REFERENCE[name].split()) <= given
+
+
+#: What its methods take besides what is meant for its own console, and in which order.
+ARGUMENTS = {
+    ("Sandbox", "git_checkout"): "url path branch depth credentials",
+    ("Sandbox", "create_snapshot"): "snapshot_id paths description tags timeout",
+    ("Sandbox", "restore_snapshot"): "snapshot_id target_path timeout",
+    ("Sandbox", "exec"): "command env cwd timeout",
+    ("FileSystem", "copy"): "src dst recursive",
+    ("FileSystem", "move"): "src dst",
+    ("FileSystem", "upload_large"): "local_path remote_path progress_callback cleanup",
+    ("SnapshotManager", "create_snapshot"): "sandbox snapshot_id paths exclude_patterns description tags timeout",
+    ("SnapshotManager", "copy_snapshot"): "source_id target_id description tags",
+    ("SandboxManager", "acquire_with_snapshot"): "image snapshot_id",
+    ("SandboxManager", "shutdown"): "timeout wait_for_active",
+    ("SandboxManager", "release"): "sandbox image",
+}
+
+
+@pytest.mark.parametrize("kind, method", ARGUMENTS)
+def test_arguments_come_in_the_reference_s_order(kind, method):
+    given = [name for name in inspect.signature(getattr(getattr(sloplet, kind), method)).parameters if name != "self"]
+    wanted = ARGUMENTS[kind, method].split()
+    assert given[: len(wanted)] == wanted
+
+
+def test_errors_of_the_reference_can_be_caught():
+    for name in "ConnectionError HibernationError ImageNotValidatedError ImageValidationError SandboxHibernatedError ServiceModeError " \
+        "ServiceNotAvailableError SnapshotError SnapshotRestoreError SnapshotUploadError SpacesNotConfiguredError".split():
+        assert issubclass(getattr(sloplet, name), sloplet.SandboxError), name
 
 
 def instance_attributes(kind):

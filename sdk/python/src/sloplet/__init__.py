@@ -19,9 +19,13 @@ from ._sync.sandbox import Sandbox
 from ._sync.service import ServiceClient
 from ._sync.snapshots import SnapshotManager
 from .errors import *  # noqa: F403
+from .errors import ConnectionError as ConnectionError
 from .manager import PoolConfig, PoolMetrics, SandboxManager
 from .sandboxed import sandboxed
 from .types import *  # noqa: F403
+
+# As the reference calls them.
+SandboxServiceClient, AsyncSandboxServiceClient = ServiceClient, AsyncServiceClient
 
 __version__ = "0.1.0"
 
@@ -31,6 +35,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncProcessManager",
     "AsyncSandbox",
+    "AsyncSandboxServiceClient",
     "AsyncServiceClient",
     "AsyncSession",
     "AsyncSnapshotManager",
@@ -43,6 +48,7 @@ __all__ = [
     "ProcessManager",
     "Sandbox",
     "SandboxManager",
+    "SandboxServiceClient",
     "ServiceClient",
     "Session",
     "SnapshotManager",

@@ -56,12 +56,30 @@ class SandboxNotFoundError(NotFoundError):
     usual_hint = "Sandbox.list() tells which there are; ttl= says how long one lives"
 
 
-class SnapshotNotFoundError(NotFoundError):
+class SnapshotError(SandboxError):
+    """A snapshot could not be used."""
+
+
+class SnapshotNotFoundError(NotFoundError, SnapshotError):
     """There is no such snapshot."""
+
+
+class SnapshotRestoreError(SnapshotError):
+    """What a snapshot holds could not be brought back into a sandbox."""
 
 
 class ConflictError(SandboxError):
     """Something is in the way: a name that is taken, a sandbox that is paused."""
+
+
+class HibernationError(SandboxError):
+    """A sandbox could not be put to sleep."""
+
+
+class SandboxHibernatedError(HibernationError, ConflictError):
+    """The sandbox is paused or stopped: nothing runs in it."""
+
+    usual_hint = "resume(), or Sandbox.wake(), lets it go on"
 
 
 class QuotaError(SandboxError):
@@ -142,7 +160,8 @@ def of_status(status: int, message: str, path: str = "") -> SandboxError:
         else:
             kind = SandboxNotFoundError if message.startswith("sandbox ") else NotFoundError
     elif status == 409:
-        kind = ConflictError
+        sleeps = path.startswith("/sandboxes/") and (" is paused" in message or " is stopped" in message)
+        kind = SandboxHibernatedError if sleeps else ConflictError
     elif status == 429:
         kind = QuotaError
     elif status in (408, 507):
@@ -152,12 +171,21 @@ def of_status(status: int, message: str, path: str = "") -> SandboxError:
     return kind(message, status=status)
 
 
+# The reference's names for what happens here as well, or instead. `ConnectionError` is not in `__all__`: Python has one.
+ConnectionError = ServiceModeError = ServiceNotAvailableError = ServiceConnectionError
+ImageNotValidatedError = ImageValidationError = SandboxCreationError
+SnapshotUploadError = SnapshotError
+SpacesNotConfiguredError = ConflictError
+
 __all__ = [
     "AuthenticationError",
     "CommandExecutionError",
     "CommandTimeoutError",
     "ConflictError",
     "FileOperationError",
+    "HibernationError",
+    "ImageNotValidatedError",
+    "ImageValidationError",
     "InvalidRequestError",
     "NotFoundError",
     "PoolError",
@@ -167,11 +195,18 @@ __all__ = [
     "RemoteError",
     "SandboxCreationError",
     "SandboxError",
+    "SandboxHibernatedError",
     "SandboxNotFoundError",
     "SandboxNotReadyError",
     "ServerStartError",
     "ServiceConnectionError",
+    "ServiceModeError",
+    "ServiceNotAvailableError",
+    "SnapshotError",
     "SnapshotNotFoundError",
+    "SnapshotRestoreError",
+    "SnapshotUploadError",
+    "SpacesNotConfiguredError",
     "TransferError",
     "WarmUpTimeoutError",
 ]

@@ -1,28 +1,44 @@
-"""Pools of sandboxes that are ready before they are asked for."""
+"""Pools of sandboxes that are ready before they are asked for. The server keeps them; this tells it what to keep."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import math
+import re
+import threading
 import time
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import uuid
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from ._async.client import AsyncClient
-from ._async.sandbox import AsyncSandbox
+from ._async.sandbox import AsyncSandbox, _well_known
+from ._images import WELL_KNOWN
 from ._sync.client import Client
 from ._sync.sandbox import Sandbox
-from .errors import PoolExhaustedError, PoolShutdownError, SandboxError, WarmUpTimeoutError
-from .types import HibernatedSandbox
+from ._units import duration, machine, size
+from .errors import (
+    ConflictError,
+    NotFoundError,
+    PoolExhaustedError,
+    PoolShutdownError,
+    QuotaError,
+    SandboxError,
+    WarmUpTimeoutError,
+)
+from .types import HibernatedSandbox, Json, SpacesConfig
 
-#: Seconds between looks at a pool that nothing happens in.
-TICK = 1.0
+T = TypeVar("T")
 
-#: Seconds that a sandbox outlives its time in the pool: if this program is killed, nothing is left after that.
-GRACE = 300
+#: Seconds after which the server removes pools of a program that was killed, and how often one that lives says so.
+LEASE, HEARTBEAT = 120.0, 30.0
+
+#: The longest time that means never.
+NEVER = "366d"
+
+#: What a machine is made with; all else of `sandbox_defaults` comes with the claim.
+FIXED = ("isolation", "driver", "cpus", "pids", "inodes", "user", "hostname", "best_effort")
 
 
 @dataclass(frozen=True)
@@ -32,7 +48,7 @@ class PoolConfig:
     max_ready: int = 10
     #: So many are always kept.
     target_ready: int = 0
-    #: A pool without acquires for so long is idle: it shrinks to `target_ready`.
+    #: A pool without acquires for so long is idle: it shrinks to `min_ready`.
     idle_timeout: float = 60
     #: Between two deletions while it shrinks.
     scale_down_delay: float = 60
@@ -40,18 +56,38 @@ class PoolConfig:
     cooldown_after_acquire: float = 120
     #: One that waited for so long is replaced.
     max_warm_age: float = 1800
-    #: 0: never.
+    #: 0: never, but whoever acquires one asks it anyway.
     health_check_interval: float = 60
     #: When none is ready: make one, or raise `PoolExhaustedError`.
     on_empty: Literal["create", "fail"] = "create"
     create_retries: int = 3
     create_retry_delay: float = 5
+    #: What is left of an idle pool; `target_ready` if `None`.
+    min_ready: int | None = None
+    #: Whether demand raises what is kept, between `target_ready` and `max_ready`.
+    adaptive: bool = True
+    #: What those that wait may cost, in dollars, at the server's prices.
+    max_cost_per_hour: float | None = None
+    max_cost_per_day: float | None = None
+    #: Whether its sandboxes can be given secrets or a budget for LLM calls.
+    secrets: bool = False
 
     def __post_init__(self) -> None:
         if self.on_empty not in ("create", "fail"):
             raise ValueError(f"on_empty is 'create' or 'fail', not {self.on_empty!r}")
         if not 0 <= self.target_ready <= self.max_ready:
             raise ValueError(f"target_ready is 0 to max_ready ({self.max_ready}), not {self.target_ready}")
+        if self.min_ready is not None and not 0 <= self.min_ready <= self.target_ready:
+            raise ValueError(f"min_ready is 0 to target_ready ({self.target_ready}), not {self.min_ready}")
+
+    def to_json(self) -> Json:
+        """As the server wants it."""
+        times = ("idle_timeout", "scale_down_delay", "cooldown_after_acquire", "max_warm_age", "create_retry_delay")
+        said: Json = {name: duration(max(getattr(self, name), 0.001)) for name in times}
+        said["health_check_interval"] = duration(self.health_check_interval) if self.health_check_interval else NEVER
+        plain = ("max_ready", "target_ready", "min_ready", "adaptive", "on_empty", "create_retries", "secrets")
+        said |= {name: getattr(self, name) for name in plain}
+        return said | {"max_cost_per_hour": self.max_cost_per_hour, "max_cost_per_day": self.max_cost_per_day}
 
 
 @dataclass
@@ -69,34 +105,23 @@ class PoolMetrics:
     scale_down_events: int = 0
     failed_creates: int = 0
     health_check_removals: int = 0
+    #: How many are wanted ready, and what that comes from: target, demand, idle, max, quota, total, server, cost or drained.
+    wanted: int = 0
+    bound: str = ""
+    #: Acquires a second, smoothed, and what is kept beyond what they ask for.
+    demand_per_second: float = 0.0
+    headroom: float = 0.0
 
     @property
     def pool_hit_rate(self) -> float:
         """Of the acquires, how many did not have to wait for a new one."""
         return self.acquires_from_pool / self.total_acquires if self.total_acquires else 0.0
 
-
-@dataclass
-class _Warm:
-    sandbox: AsyncSandbox
-    born: float
-
-
-@dataclass
-class _Pool:
-    image: str
-    config: PoolConfig
-    metrics: PoolMetrics = field(default_factory=PoolMetrics)
-    ready: deque[_Warm] = field(default_factory=deque)
-    creating: set[asyncio.Task[None]] = field(default_factory=set)
-    #: Wanted beyond the target: one more for each acquire that found nothing ready.
-    extra: int = 0
-    acquired_at: float = -math.inf
-    shrunk_at: float = -math.inf
-    checked_at: float = 0.0
-
-    def wanted(self) -> int:
-        return min(self.config.target_ready + self.extra, self.config.max_ready)
+    @classmethod
+    def of(cls, told: Json) -> PoolMetrics:
+        """As the server tells it."""
+        known = {**told["metrics"], **told.get("sizing", {})}
+        return cls(**{name: known[name] for name in cls.__dataclass_fields__ if name in known})
 
 
 class SandboxManager:
@@ -112,49 +137,47 @@ class SandboxManager:
         *,
         client: AsyncClient | None = None,
     ) -> None:
-        self._pools = {image: _Pool(image, config) for image, config in (pools or {}).items()}
+        """`max_concurrent_creates` is taken for those who come from the reference: the server knows its processors."""
+        self._configs = dict(pools or {})
         self._default, self._limit = default_pool_config or PoolConfig(), max_total_sandboxes
         self._defaults = {"ttl": "1h", **(sandbox_defaults or {})}
-        self._most_creates = max_concurrent_creates
         self._given_client = client
         self._runs = False
-        self._in_use: dict[str, _Pool] = {}
+        #: What the server calls the pool of an image.
+        self._names: dict[str, str] = {}
+        self._own = uuid.uuid4().hex[:8]
         self._meter = _Meter(self)
+        self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        ready = ", ".join(f"{image}: {len(pool.ready)} ready" for image, pool in self._pools.items())
-        return f"SandboxManager({ready or 'no pools'}{'' if self._runs else ', not running'})"
+        return f"SandboxManager({', '.join(self._configs) or 'no pools'}{'' if self._runs else ', not running'})"
 
     # --- its life
 
     async def start(self) -> None:
-        """Begins to fill the pools, in the background."""
+        """Tells the server to fill the pools, in the background."""
         if self._runs:
             return
         self._client = self._given_client or AsyncClient.default()
         place = self._client.place
         self._blocking = Client.default(None if place.socket else place.url, place.key)
-        self._slots = asyncio.Semaphore(self._most_creates)
-        self._changed = asyncio.Event()
         self._runs = True
-        self._keeper = asyncio.create_task(self._keep())
+        for image in self._configs:
+            await self._set(image)
+        self._heart = asyncio.create_task(self._beat())
 
-    async def shutdown(self, wait_for_active: bool = False, timeout: float = 60) -> None:
+    async def shutdown(self, timeout: float = 60, wait_for_active: bool = False) -> None:
         """Deletes what is ready. Sandboxes in use are waited for, or left to their users and their own time."""
         self._runs = False
-        if not hasattr(self, "_keeper"):
+        if not hasattr(self, "_heart"):
             return
-        self._keeper.cancel()
-        making = [task for pool in self._pools.values() for task in pool.creating]
-        for task in making:
-            task.cancel()
-        await asyncio.gather(self._keeper, *making, return_exceptions=True)
+        self._heart.cancel()
         ends = time.monotonic() + timeout
-        while wait_for_active and self._in_use and time.monotonic() < ends:
-            await self._forget_gone()
+        while wait_for_active and time.monotonic() < ends and any(one.in_use for one in self.metrics().values()):
             await asyncio.sleep(0.1)
-        waiting = [pool.ready.popleft().sandbox for pool in self._pools.values() for _ in range(len(pool.ready))]
-        await asyncio.gather(*(one.delete() for one in waiting), return_exceptions=True)
+        gone = (self._client.ask("DELETE", f"/pools/{name}") for name in self._names.values())
+        await asyncio.gather(self._heart, *gone, return_exceptions=True)
+        self._names.clear()
 
     async def __aenter__(self) -> SandboxManager:
         await self.start()
@@ -165,170 +188,165 @@ class SandboxManager:
 
     async def warm_up(self, timeout: float = 120) -> None:
         """Waits until every pool has its `target_ready`."""
-        ends = time.monotonic() + timeout
-        while short := [pool for pool in self._pools.values() if len(pool.ready) < pool.config.target_ready]:
-            if not self._runs:
-                raise PoolShutdownError("the manager is not running")
-            if time.monotonic() > ends:
-                missing = ", ".join(f"{p.image} {len(p.ready)} of {p.config.target_ready}" for p in short)
-                raise WarmUpTimeoutError(f"the pools are not filled after {timeout} seconds: {missing}")
-            await asyncio.sleep(0.01)
+        if not self._runs:
+            raise PoolShutdownError("the manager is not running")
+
+        async def fill(image: str, name: str) -> str | None:
+            try:
+                said = {"timeout": duration(timeout)}
+                await self._client.ask("POST", f"/pools/{name}/fill", json=said, timeout=timeout + 30)
+            except ConflictError as error:
+                ready = PoolMetrics.of(await self._client.ask("GET", f"/pools/{name}")).ready
+                return f"{image} {ready} of {self._configs[image].target_ready}: {error.message}"
+            return None
+
+        short = [why for why in await asyncio.gather(*(fill(*one) for one in self._names.items())) if why]
+        if short:
+            raise WarmUpTimeoutError(f"the pools are not filled: {'; '.join(short)}")
 
     # --- handing out
 
     async def acquire(self, image: str = "python", timeout: float | None = None) -> Sandbox:
         """A sandbox of this image, to be deleted after use. `AsyncSandbox` is what `acquire_async` gives."""
-        sandbox = await self.acquire_async(image, timeout)
-        blocking = Sandbox(sandbox.info, self._blocking)
-        blocking.on_delete = sandbox.on_delete
-        return blocking
+        return Sandbox((await self.acquire_async(image, timeout)).info, self._blocking)
 
     async def acquire_async(self, image: str = "python", timeout: float | None = None) -> AsyncSandbox:
         """The same, for use with `await`."""
         if not self._runs:
             raise PoolShutdownError("the manager is not running")
-        pool, began = self._pool(image), time.monotonic()
-        pool.acquired_at = began
+        if image not in self._names:
+            self._configs.setdefault(image, self._default)
+            await self._set(image)
+        began = time.monotonic()
+        options = {**self._defaults, "image": image, "pool": self._names[image], "wait_ready": False}
+        making = AsyncSandbox.create(client=self._client, **options)
         try:
-            sandbox, warm = await asyncio.wait_for(self._take(pool), timeout)
+            sandbox = await asyncio.wait_for(making, timeout)
         except asyncio.TimeoutError:
             raise PoolExhaustedError(f"no {image} sandbox within {timeout} seconds") from None
-        finally:
-            self._changed.set()
-        self._in_use[sandbox.id] = pool
-        sandbox.on_delete = lambda: self._returned(sandbox.id)
-        took, metrics = (time.monotonic() - began) * 1000, pool.metrics
-        metrics.total_acquires += 1
-        metrics.acquires_from_pool += warm
-        metrics.acquires_cold_start += not warm
-        metrics.avg_acquire_latency_ms += (took - metrics.avg_acquire_latency_ms) / metrics.total_acquires
-        self._meter.acquired(image, warm, took)
+        except (ConflictError, QuotaError) as error:
+            raise PoolExhaustedError(error.message, status=error.status) from error
+        self._meter.acquired(image, (time.monotonic() - began) * 1000)
         return sandbox
 
-    async def acquire_with_snapshot(self, snapshot_id: str, image: str = "python", timeout: float | None = None) -> Sandbox:
-        """A sandbox that starts from a snapshot's files: nothing has to be restored into one from the pool."""
-        made = await asyncio.wait_for(AsyncSandbox.create(client=self._client, **{**self._defaults, "image": snapshot_id}), timeout)
+    async def acquire_with_snapshot(
+        self,
+        image: str,
+        snapshot_id: str | None = None,
+        *,
+        timeout: float | None = None,
+        spaces_config: SpacesConfig | None = None,
+    ) -> Sandbox:
+        """A sandbox that starts from a snapshot's files: nothing has to be restored into one from the pool.
+
+        The snapshot knows its image; that and `spaces_config` are taken for those who come from the reference.
+        """
+        options = {**self._defaults, "image": snapshot_id or image}
+        made = await asyncio.wait_for(AsyncSandbox.create(client=self._client, **options), timeout)
         return Sandbox(made.info, self._blocking)
 
-    async def wake_hibernated(self, hibernated: HibernatedSandbox) -> Sandbox:
+    async def wake_hibernated(self, hibernated: HibernatedSandbox, *, timeout: float | None = None) -> Sandbox:
         """Starts a hibernated sandbox again."""
-        woken = await AsyncSandbox.wake(hibernated, client=self._client)
+        woken = await asyncio.wait_for(AsyncSandbox.wake(hibernated, client=self._client), timeout)
         return Sandbox(woken.info, self._blocking)
 
-    async def release(self, sandbox: Sandbox | AsyncSandbox) -> None:
+    async def release(self, sandbox: Sandbox | AsyncSandbox, image: str | None = None) -> None:
         """Deletes a sandbox that was acquired: nobody gets what somebody else has used."""
-        self._returned(sandbox.id)
         await AsyncSandbox(sandbox.info, self._client).delete()
 
     def metrics(self) -> dict[str, PoolMetrics]:
-        """What each pool did."""
-        for pool in self._pools.values():
-            pool.metrics.ready, pool.metrics.creating = len(pool.ready), len(pool.creating)
-            pool.metrics.in_use = sum(1 for one in self._in_use.values() if one is pool)
-        return {image: pool.metrics for image, pool in self._pools.items()}
+        """What each pool did, as the server counts it."""
+        told = {image: self._blocking.ask("GET", f"/pools/{name}") for image, name in self._names.items()}
+        return {image: PoolMetrics.of(one) for image, one in told.items()}
+
+    # --- the same for programs without an event loop: it runs in a thread of its own
+
+    def start_sync(self) -> None:
+        """Starts it, and keeps its pools alive until `shutdown_sync`."""
+        if self._thread is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="sloplet-pools", daemon=True)
+            self._thread.start()
+        try:
+            self._wait(self.start())
+        except BaseException:
+            self._end_thread()
+            raise
+
+    def acquire_sync(self, image: str = "python", timeout: float | None = None) -> Sandbox:
+        """See `acquire`."""
+        return self._wait(self.acquire(image, timeout))
+
+    def acquire_with_snapshot_sync(self, image: str, snapshot_id: str | None = None, timeout: float | None = None) -> Sandbox:
+        """See `acquire_with_snapshot`."""
+        return self._wait(self.acquire_with_snapshot(image, snapshot_id, timeout=timeout))
+
+    def wake_hibernated_sync(self, hibernated: HibernatedSandbox, timeout: float | None = None) -> Sandbox:
+        """See `wake_hibernated`."""
+        return self._wait(self.wake_hibernated(hibernated, timeout=timeout))
+
+    def release_sync(self, sandbox: Sandbox | AsyncSandbox, image: str | None = None) -> None:
+        """See `release`."""
+        self._wait(self.release(sandbox, image))
+
+    def warm_up_sync(self, timeout: float = 120) -> None:
+        """See `warm_up`."""
+        self._wait(self.warm_up(timeout))
+
+    def shutdown_sync(self, timeout: float = 60, wait_for_active: bool = False) -> None:
+        """See `shutdown`."""
+        if self._thread is None:
+            return
+        try:
+            self._wait(self.shutdown(timeout, wait_for_active))
+        finally:
+            self._end_thread()
+
+    def __enter__(self) -> SandboxManager:
+        self.start_sync()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown_sync()
+
+    def _wait(self, task: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None:
+            task.close()
+            raise PoolShutdownError("the manager is not running", hint="manager.start_sync() first")
+        return asyncio.run_coroutine_threadsafe(task, self._loop).result()
+
+    def _end_thread(self) -> None:
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._thread = None
 
     # --- how
 
-    def _pool(self, image: str) -> _Pool:
-        if image not in self._pools:
-            self._pools[image] = _Pool(image, self._default)
-        return self._pools[image]
+    async def _set(self, image: str) -> None:
+        """Has the server keep a pool."""
+        name = f"manager-{self._own}-{re.sub('[^A-Za-z0-9_.-]', '-', image)[:32]}"
+        said = {name: self._defaults[name] for name in FIXED if name in self._defaults}
+        said |= {name: size(self._defaults[name]) for name in ("memory", "disk") if name in self._defaults}
+        if "instance_size" in self._defaults:
+            said |= machine(self._defaults["instance_size"])
+        said["image"] = await _well_known(self._client, image) if image in WELL_KNOWN else image
+        said |= self._configs[image].to_json() | {"max_total": self._limit, "lease": duration(LEASE)}
+        await self._client.ask("PUT", f"/pools/{name}", json=said)
+        self._names[image] = name
 
-    def _returned(self, sandbox: str) -> None:
-        self._in_use.pop(sandbox, None)
-
-    async def _take(self, pool: _Pool) -> tuple[AsyncSandbox, bool]:
-        while pool.ready:
-            # Asking for its life to be extended tells whether it lives.
-            sandbox = pool.ready.popleft().sandbox
-            try:
-                await sandbox.set_ttl(self._defaults["ttl"])
-                return sandbox, True
-            except SandboxError:
-                pool.metrics.health_check_removals += 1
-        if pool.config.on_empty == "fail":
-            raise PoolExhaustedError(f"no {pool.image} sandbox is ready")
-        pool.extra = min(pool.extra + 1, pool.config.max_ready - pool.config.target_ready)
-        if self._is_full():
-            await self._forget_gone()
-            if self._is_full():
-                raise PoolExhaustedError(f"there are {self._limit} sandboxes already, as many as may be")
-        return await self._create(pool, self._defaults["ttl"]), False
-
-    def _is_full(self) -> bool:
-        known = sum(len(pool.ready) + len(pool.creating) for pool in self._pools.values()) + len(self._in_use)
-        return self._limit is not None and known >= self._limit
-
-    async def _forget_gone(self) -> None:
-        there = {one.id for one in await self._client.list_sandboxes()}
-        for gone in self._in_use.keys() - there:
-            self._returned(gone)
-
-    async def _create(self, pool: _Pool, ttl: Any) -> AsyncSandbox:
-        for attempt in range(pool.config.create_retries + 1):
-            try:
-                async with self._slots:
-                    options = {**self._defaults, "image": pool.image, "ttl": ttl}
-                    made = await AsyncSandbox.create(client=self._client, **options)
-                self._meter.created(pool.image, True)
-                return made
-            except SandboxError:
-                pool.metrics.failed_creates += 1
-                self._meter.created(pool.image, False)
-                if attempt == pool.config.create_retries:
-                    raise
-            await asyncio.sleep(pool.config.create_retry_delay)
-        raise AssertionError("unreachable")
-
-    async def _add(self, pool: _Pool) -> None:
-        sandbox = await self._create(pool, pool.config.max_warm_age + GRACE)
-        if not self._runs:
-            await sandbox.delete()
-            return
-        pool.ready.append(_Warm(sandbox, time.monotonic()))
-        self._changed.set()
-
-    async def _keep(self) -> None:
-        # Not only until it is cancelled: before Python 3.12, wait_for can swallow that.
+    async def _beat(self) -> None:
+        """Tells the server that the pools are still wanted; one that it has forgotten is told again."""
         while self._runs:
-            self._changed.clear()
-            for pool in list(self._pools.values()):
+            await asyncio.sleep(HEARTBEAT)
+            for image, name in list(self._names.items()):
                 try:
-                    await self._tend(pool, time.monotonic())
+                    await self._client.ask("GET", f"/pools/{name}")
+                except NotFoundError:
+                    await self._set(image)
                 except SandboxError:
-                    pass  # The server is away: the next look tells.
-            try:
-                await asyncio.wait_for(self._changed.wait(), TICK)
-            except asyncio.TimeoutError:
-                pass
-
-    async def _tend(self, pool: _Pool, now: float) -> None:
-        config, metrics = pool.config, pool.metrics
-        while pool.ready and now - pool.ready[0].born > config.max_warm_age:
-            await pool.ready.popleft().sandbox.delete()
-        if config.health_check_interval and now - pool.checked_at > config.health_check_interval:
-            pool.checked_at = now
-            for warm in list(pool.ready):
-                if not await warm.sandbox.is_ready() and warm in pool.ready:
-                    pool.ready.remove(warm)
-                    metrics.health_check_removals += 1
-                    await warm.sandbox.delete()
-        quiet = now - pool.acquired_at
-        if quiet > max(config.idle_timeout, config.cooldown_after_acquire) and pool.extra:
-            if now - pool.shrunk_at > config.scale_down_delay:
-                pool.extra, pool.shrunk_at = pool.extra - 1, now
-        while len(pool.ready) > pool.wanted():
-            metrics.scale_down_events += 1
-            self._meter.scaled(pool.image, "down")
-            await pool.ready.popleft().sandbox.delete()
-        pool.creating = {task for task in pool.creating if not task.done()}
-        while len(pool.ready) + len(pool.creating) < pool.wanted() and not self._is_full():
-            metrics.scale_up_events += 1
-            self._meter.scaled(pool.image, "up")
-            task = asyncio.create_task(self._add(pool))
-            # One that failed was counted; the next look makes another.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            pool.creating.add(task)
+                    pass  # The server is away: the next beat tells.
 
 
 class _Meter:
@@ -338,33 +356,28 @@ class _Meter:
         try:
             metrics: Any = importlib.import_module("opentelemetry.metrics")
         except ImportError:
-            self._counts: dict[str, Any] = {}
+            self._latency: Any = None
             return
         meter = metrics.get_meter("sloplet")
-        names = ("sandbox.acquire.total", "sandbox.create.total", "sandbox.scale.events")
-        self._counts = {name: meter.create_counter(name) for name in names}
-        self._counts["sandbox.acquire.latency_ms"] = meter.create_histogram("sandbox.acquire.latency_ms")
+        self._latency = meter.create_histogram("sandbox.acquire.latency_ms")
 
-        def gauge(name: str) -> Any:
-            def observe(_: Any) -> list[Any]:
-                found = manager.metrics().items()
-                return [metrics.Observation(getattr(one, name), {"image": image}) for image, one in found]
+        def observe(*figures: tuple[str, Json]) -> Any:
+            def look(_: Any) -> list[Any]:
+                found = manager.metrics().items() if manager._names else ()
+                of = metrics.Observation
+                return [of(getattr(one, name), {"image": image, **about}) for image, one in found for name, about in figures]
 
-            return observe
+            return look
 
         for name in ("ready", "creating"):
-            meter.create_observable_gauge(f"sandbox.pool.{name}", callbacks=[gauge(name)])
+            meter.create_observable_gauge(f"sandbox.pool.{name}", callbacks=[observe((name, {}))])
+        sources = [("acquires_from_pool", {"source": "pool"}), ("acquires_cold_start", {"source": "cold_start"})]
+        meter.create_observable_counter("sandbox.acquire.total", callbacks=[observe(*sources)])
+        made = [("scale_up_events", {"success": True}), ("failed_creates", {"success": False})]
+        meter.create_observable_counter("sandbox.create.total", callbacks=[observe(*made)])
+        scaled = [("scale_up_events", {"direction": "up"}), ("scale_down_events", {"direction": "down"})]
+        meter.create_observable_counter("sandbox.scale.events", callbacks=[observe(*scaled)])
 
-    def acquired(self, image: str, warm: bool, took_ms: float) -> None:
-        if self._counts:
-            about = {"image": image, "source": "pool" if warm else "cold_start"}
-            self._counts["sandbox.acquire.total"].add(1, about)
-            self._counts["sandbox.acquire.latency_ms"].record(took_ms, about)
-
-    def created(self, image: str, success: bool) -> None:
-        if self._counts:
-            self._counts["sandbox.create.total"].add(1, {"image": image, "success": success})
-
-    def scaled(self, image: str, direction: str) -> None:
-        if self._counts:
-            self._counts["sandbox.scale.events"].add(1, {"image": image, "direction": direction})
+    def acquired(self, image: str, took_ms: float) -> None:
+        if self._latency:
+            self._latency.record(took_ms, {"image": image})

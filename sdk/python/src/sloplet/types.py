@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Union
+from urllib.parse import urlsplit
 
 from ._units import Duration, Size, shown
 from .errors import CommandExecutionError, CommandTimeoutError
+
+#: The name of the secret that stands for the token of a host of repositories.
+GIT_TOKEN = "GIT_TOKEN"
 
 #: A line for the shell, or a program and its arguments.
 Command = Union[str, "list[str]", "tuple[str, ...]"]
@@ -25,6 +30,12 @@ Json = dict[str, Any]
 
 def _short(text: str, most: int = 60) -> str:
     return repr(text if len(text) <= most else text[: most - 1] + "…")
+
+
+def _end(text: str, most: int = 300) -> str:
+    """What a program said last: that is why it ended."""
+    text = text.strip()
+    return repr(text if len(text) <= most else "…" + text[1 - most :])
 
 
 class SandboxMode(Enum):
@@ -74,9 +85,9 @@ class CommandResult:
     def check(self) -> CommandResult:
         """Itself, or an error if the command did not succeed."""
         if self.timed_out:
-            raise CommandTimeoutError(f"the command took too long: {_short(self.stderr or self.stdout)}", self)
+            raise CommandTimeoutError(f"the command took too long: {_end(self.stderr or self.stdout)}", self)
         if self.exit_code != 0:
-            raise CommandExecutionError(f"the command ended with {self.exit_code}: {_short(self.stderr)}", self)
+            raise CommandExecutionError(f"the command ended with {self.exit_code}: {_end(self.stderr)}", self)
         return self
 
     def __repr__(self) -> str:
@@ -278,6 +289,8 @@ class SnapshotMetadata:
     tags: dict[str, str]
     #: The sandbox that was saved.
     sandbox_id: str
+    #: What was left out.
+    excluded: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, said: Json) -> SnapshotMetadata:
@@ -295,6 +308,7 @@ class SnapshotMetadata:
             description=description,
             tags=metadata,
             sandbox_id=said["sandbox"],
+            excluded=said.get("excluded", []),
         )
 
     def __repr__(self) -> str:
@@ -330,7 +344,7 @@ class SessionInfo:
 
 @dataclass(frozen=True, repr=False)
 class GitCredentials:
-    """What a private repository wants to see. It never enters the sandbox's files."""
+    """What a private repository wants to see, for `git_checkout`. It never enters the sandbox."""
 
     username: str | None = None
     token: str | None = None
@@ -375,14 +389,51 @@ class Secret:
     body: bool = False
     prefix: str | None = None
     http: bool = False
+    #: In every request, as the password of this user: programs inside need not know of it.
+    basic: str | None = None
+
+    @classmethod
+    def git(cls, url: str, token: str, username: str | None = None, *, name: str = GIT_TOKEN) -> Secret:
+        """The token of a host of repositories, by an address of one: `git` inside clones, fetches and pushes without it.
+
+        A sandbox with tokens of several hosts needs several names.
+        """
+        host = urlsplit(url).netloc.rpartition("@")[2] if "://" in url else url
+        return cls(name, token, [host], basic=username or "x-access-token")
 
     def to_json(self) -> Json:
         """As the server takes it."""
         said: Json = {"name": self.name, "value": self.value, "hosts": self.hosts}
-        for name in ("header", "query", "body", "prefix", "http"):
+        for name in ("header", "query", "body", "prefix", "http", "basic"):
             if value := getattr(self, name):
                 said[name] = value
         return said
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A path that is not what it was when the sandbox was made."""
+
+    path: str
+    #: `added`, `modified`, `mode` (or owner) or `deleted`.
+    change: str
+    #: `file`, `directory`, `symlink` or `other`.
+    kind: str
+    kind_before: str | None = None
+    mode: str | None = None
+    mode_before: str | None = None
+    size: int | None = None
+    size_before: int | None = None
+    #: The path as it is.
+    path_bytes: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, said: Json) -> FileChange:
+        """From what the server says."""
+        exact = said.get("path_base64")
+        known = {name: said.get(name) for name in ("kind_before", "mode", "mode_before", "size", "size_before")}
+        path_bytes = base64.b64decode(exact) if exact else said["path"].encode()
+        return cls(said["path"], said["change"], said["kind"], path_bytes=path_bytes, **known)
 
 
 @dataclass(frozen=True)
@@ -604,6 +655,7 @@ __all__ = [
     "Cost",
     "Duration",
     "ExposedPort",
+    "FileChange",
     "FileEvent",
     "FileInfo",
     "GitCredentials",

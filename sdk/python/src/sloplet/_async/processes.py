@@ -240,6 +240,14 @@ class AsyncProcessManager:
         """One of them, also if it has ended lately."""
         return next((one for one in await self._all() if one.pid == pid), None)
 
+    async def list_processes(self, pattern: str | None = None) -> Infos:
+        """The same as `list`, as the reference calls it."""
+        return await self.list(pattern)
+
+    async def get_process(self, pid: int) -> ProcessInfo | None:
+        """The same as `get`, as the reference calls it."""
+        return await self.get(pid)
+
     async def is_running(self, pid: int) -> bool:
         """Whether it runs."""
         found = await self.get(pid)

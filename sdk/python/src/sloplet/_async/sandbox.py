@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from .. import _platform_async as platform
 from .._images import PREPARE, SEARCH_PATH, WELL_KNOWN, WORKSPACE
 from .._units import Duration, Size, duration, machine, seconds, size
 from ..errors import (
+    ConflictError,
+    FileOperationError,
+    HibernationError,
     InvalidRequestError,
     NotFoundError,
     SandboxCreationError,
     SandboxNotFoundError,
     SandboxNotReadyError,
+    ServiceConnectionError,
+    SnapshotRestoreError,
 )
 from ..types import (
+    GIT_TOKEN,
     AuditRecord,
     Budget,
     Command,
     CommandResult,
     Cost,
     ExposedPort,
+    FileChange,
     GitCredentials,
     HibernatedSandbox,
     Json,
@@ -64,8 +73,6 @@ class AsyncSandbox:
         self.filesystem = AsyncFileSystem(client, info.id)
         self.processes = AsyncProcessManager(client, info.id)
         self.service = AsyncServiceClient(self)
-        #: Called once it is deleted by this object.
-        self.on_delete: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         name = f" {self.info.name!r}" if self.info.name else ""
@@ -79,16 +86,21 @@ class AsyncSandbox:
         *,
         image: str | None = None,
         name: str | None = None,
+        pool: str | None = None,
         isolation: str | None = None,
+        driver: str | None = None,
         memory: Size | None = None,
         cpus: float | None = None,
         pids: int | None = None,
         disk: Size | None = None,
+        inodes: int | None = None,
+        gpu: str | Iterable[str] | None = None,
         env: Mapping[str, str] | None = None,
         workdir: str | None = None,
         user: str | None = None,
         hostname: str | None = None,
         mounts: Iterable[Json] | None = None,
+        data: Iterable[Json] | None = None,
         volumes: Mapping[str, str] | Iterable[Json] | None = None,
         allow: Iterable[str] | None = None,
         network: NetworkRules | None = None,
@@ -119,6 +131,8 @@ class AsyncSandbox:
 
         `ttl` is how long it lives unless it is deleted before (`None`: until it is deleted); `timeout` is how long making it may
         take. `image` is an image's or snapshot's name; `python` and `node` have a folder `/app` that belongs to the user.
+        `pool` is a pool of the server's to take it from. `isolation` is how strong the wall is, `driver` which one it is, by
+        name. `gpu` is devices of the host by their names in CDI, or `"all"`; `data` is files that are masked on their way in.
         `allow` is what it may reach, `volumes` is like `{"data": "/data"}`. `region`, `registry`, `service_config` and
         `spaces_config` are taken for those who come from the reference, and mean nothing here.
         """
@@ -126,10 +140,11 @@ class AsyncSandbox:
         said: Json = {"timeout": None if ttl is None else duration(ttl)}
         said |= machine(instance_size) if instance_size else {}
         plain = {
-            "name": name, "isolation": isolation, "cpus": cpus, "pids": pids, "user": user, "hostname": hostname,
+            "name": name, "isolation": isolation, "driver": driver, "cpus": cpus, "pids": pids, "inodes": inodes,
+            "user": user, "hostname": hostname,
             "workdir": workdir, "on_timeout": on_timeout, "auto_resume": auto_resume, "best_effort": best_effort,
             "memory": None if memory is None else size(memory), "disk": None if disk is None else size(disk),
-            "idle_timeout": None if idle_timeout is None else duration(idle_timeout), "image": image,
+            "idle_timeout": None if idle_timeout is None else duration(idle_timeout), "image": image, "pool": pool,
         }  # fmt: skip
         said |= {key: value for key, value in plain.items() if value is not None}
         if allow is not None and network is not None:
@@ -141,8 +156,10 @@ class AsyncSandbox:
             said["budget"] = (budget or Budget(usd=budget_usd)).to_json()
         if isinstance(volumes, Mapping):
             volumes = [{"volume": volume, "path": path} for volume, path in volumes.items()]
-        lists = (("mounts", mounts), ("volumes", volumes), ("secrets", [one.to_json() for one in secrets or ()]))
-        said |= {key: list(value) for key, value in lists if value}
+        hidden = [one.to_json() for one in secrets or ()]
+        devices = [gpu] if isinstance(gpu, str) else gpu
+        lists = {"mounts": mounts, "data": data, "volumes": volumes, "secrets": hidden, "gpu": devices}
+        said |= {key: list(value) for key, value in lists.items() if value}
         kept = {**(metadata or {})}
         if _is_worker(mode, component_type):
             kept["sloplet.mode"] = SandboxMode.WORKER.value
@@ -181,6 +198,7 @@ class AsyncSandbox:
         *,
         client: AsyncClient | None = None,
         url: str | None = None,
+        registry: str | None = None,
     ) -> AsyncSandbox:
         """A sandbox that is there already, by its id or name, whoever made it."""
         client = client or AsyncClient.default(url, api_token)
@@ -240,6 +258,10 @@ class AsyncSandbox:
         state = await self.state
         return state.value
 
+    async def get_status(self) -> str:
+        """The same, for those who would rather call."""
+        return await self.status
+
     async def refresh(self) -> SandboxInfo:
         """Asks the server what it knows."""
         return self._know(await self.client.ask("GET", self._path()))
@@ -265,8 +287,6 @@ class AsyncSandbox:
             await self.client.ask("DELETE", self._path())
         except SandboxNotFoundError:
             pass
-        if self.on_delete:
-            self.on_delete()
 
     async def __aenter__(self) -> AsyncSandbox:
         return self
@@ -396,22 +416,56 @@ class AsyncSandbox:
         path: str = WORKSPACE,
         branch: str | None = None,
         depth: int | None = 1,
-        credentials: GitCredentials | None = None,
+        credentials: GitCredentials | str | None = None,
         *,
         timeout: Duration = 600,
     ) -> CommandResult:
-        """Clones a repository. Its host must be allowed. Credentials are not left in the URL, nor in any file inside."""
-        words = ["git", "clone", *(["--depth", str(depth)] if depth else []), *(["--branch", branch] if branch else [])]
-        env = {"GIT_TERMINAL_PROMPT": "0"}
-        if credentials and credentials.ssh_key:
-            raise InvalidRequestError("an SSH key would have to enter the sandbox", hint="use an HTTPS address and a token")
-        if credentials and credentials.token:
-            import base64
+        """Clones a repository. Its host must be allowed, unless there are `credentials` for it: a token, or `GitCredentials`.
 
-            pair = f"{credentials.username or 'x-access-token'}:{credentials.token}"
-            header = f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}"
-            env |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": header}
-        return await self.exec([*words, "--", url, path], env=env, timeout=timeout, check=True)
+        They never enter the sandbox. From now on they are put into its requests to that host on their way out: later fetches
+        and pushes need nothing either, and whoever is inside can do with that host what they can.
+        """
+        given = GitCredentials(token=credentials) if isinstance(credentials, str) else credentials
+        words = ["git", "clone", "--quiet"]
+        words += [*(["--depth", str(depth)] if depth else []), *(["--branch", branch] if branch else [])]
+        if given and given.ssh_key:
+            raise InvalidRequestError("an SSH key would have to enter the sandbox", hint="use an HTTPS address and a token")
+        if given and given.token:
+            words += await self._authenticate(url, given.token, given.username)
+        return await self.exec([*words, "--", url, path], env={"GIT_TERMINAL_PROMPT": "0"}, timeout=timeout, check=True)
+
+    async def _authenticate(self, url: str, token: str, username: str | None) -> list_of_text:
+        """Has the gateway show a token to the host of an address; what `git clone` has to be told for that."""
+        where = urlsplit(url)
+        if where.scheme != "https" or not where.hostname:
+            raise InvalidRequestError("a token is only put into HTTPS", hint="use an address like https://example.com/team/repo")
+        if "@" in where.netloc:
+            raise InvalidRequestError("what is in the address would be kept inside", hint="leave user and token out of it")
+        # Of each host one.
+        name = f"{GIT_TOKEN}_{hashlib.sha256(where.netloc.encode()).hexdigest()[:8].upper()}"
+        secret = Secret.git(url, token, username, name=name)
+        said = await self.client.ask("PUT", self._path("/secrets"), json={"secrets": [secret.to_json()]})
+        certificates = said.get("certificates")
+        return ["-c", f"http.sslCAInfo={certificates}"] if certificates else []
+
+    # --- what it changed
+
+    async def diff(self, path: str | None = None) -> list_of_changes:
+        """What it has changed since it was made, sorted by path: all, or what is in a folder. Not of volumes and mounts."""
+        said = await self.client.ask("GET", self._path("/changes"), params={"path": path}, timeout=600)
+        if said["truncated"]:
+            raise InvalidRequestError("it has changed more files than can be told", hint="name a folder")
+        return [FileChange.of(one) for one in said["changes"]]
+
+    async def patch(self, path: str | None = None, *, baseline: str | None = None, user: str | None = None) -> bytes:
+        """A patch of what changed in a folder, for `git apply`; of the working folder if none is named.
+
+        In a work tree of git it is what differs from the last commit (`baseline="head"`), elsewhere from the image
+        (`baseline="image"`). It is what somebody inside wanted it to be: read it before you apply it.
+        """
+        asked = {"path": path, "baseline": baseline, "user": user}
+        async with self.client.stream("GET", self._path("/patch"), params=asked, timeout=600) as response:
+            return await response.aread()
 
     # --- saving
 
@@ -422,32 +476,42 @@ class AsyncSandbox:
         description: str | None = None,
         tags: Mapping[str, str] | None = None,
         timeout: Duration = 600,
+        exclude_patterns: Iterable[str] = (),
+        *,
+        memory: bool = False,
     ) -> SnapshotMetadata:
         """Saves all its files as an image that others start from: `create(image=snapshot.snapshot_id)`.
 
-        `paths` is what `restore_snapshot` brings back into a sandbox that runs; `/app` if left out.
+        With `memory` its processes are saved, too, where its wall can do that.
+
+        `paths` is what `restore_snapshot` brings back into a sandbox that runs; `/app` if left out. What fits
+        `exclude_patterns`, like `["*.log", "build/", "/var/cache"]`, is left out, and the snapshot tells; nothing else is.
         """
         kept = {**(tags or {}), "sloplet.paths": "\n".join(paths or [WORKSPACE])}
         if description is not None:
             kept["sloplet.description"] = description
-        said = {"metadata": kept, **({"name": snapshot_id} if snapshot_id else {})}
+        said: Json = {"metadata": kept, "exclude": list(exclude_patterns), **({"name": snapshot_id} if snapshot_id else {})}
+        said |= {"memory": True} if memory else {}
         made = await self.client.ask("POST", self._path("/snapshot"), json=said, timeout=seconds(timeout))
         return SnapshotMetadata.of(made)
 
-    async def restore_snapshot(self, snapshot_id: str, target_path: str | None = None) -> None:
+    async def restore_snapshot(self, snapshot_id: str, target_path: str | None = None, timeout: Duration = 600) -> bool:
         """Brings the paths of a snapshot back into this sandbox, each to where it was, or all below `target_path`."""
-        saved = await self.snapshots.get(snapshot_id)
-        source = await type(self).create(image=saved.id, client=self.client, ttl="1h")
+        saved, wait = await self.snapshots.get(snapshot_id), seconds(timeout)
+        source = await type(self).create(image=saved.id, client=self.client, ttl="1h", timeout=timeout)
         try:
             for path in saved.paths or [WORKSPACE]:
                 if not await source.filesystem.exists(path):
                     continue
                 archive, params = f"/sandboxes/{source.id}/archive", {"path": path}
-                async with self.client.stream("GET", archive, params=params, timeout=600) as response:
+                async with self.client.stream("GET", archive, params=params, timeout=wait) as response:
                     to = {"path": target_path or path}
-                    await self.client.ask("PUT", self._path("/archive"), params=to, body=response.aiter_raw(), timeout=600)
+                    await self.client.ask("PUT", self._path("/archive"), params=to, body=response.aiter_raw(), timeout=wait)
+        except (FileOperationError, InvalidRequestError, ServiceConnectionError) as error:
+            raise SnapshotRestoreError(f"{snapshot_id} was not brought back: {error.message}", status=error.status) from error
         finally:
             await source.delete()
+        return True
 
     @property
     def snapshots(self) -> AsyncSnapshotManager:
@@ -489,8 +553,11 @@ class AsyncSandbox:
 
     async def hibernate(self) -> HibernatedSandbox:
         """Saves its files, ends its processes and lets it wait until `wake`, for as long as that takes."""
-        await self.set_ttl(None)
-        await self.stop()
+        try:
+            await self.set_ttl(None)
+            await self.stop()
+        except (ConflictError, InvalidRequestError) as error:
+            raise HibernationError(error.message, hint=error.hint, status=error.status) from error
         return HibernatedSandbox(self.id, self.image, self.mode, metadata=dict(self.info.metadata))
 
     @classmethod
@@ -579,6 +646,7 @@ class AsyncSandbox:
 
 
 # `list` is a method above.
+list_of_changes = list[FileChange]
 list_of_json = list[Json]
 list_of_numbers = list[int]
 list_of_processes = list[ProcessInfo]
