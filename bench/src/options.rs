@@ -54,6 +54,8 @@ pub enum SectionName {
     Machine,
     /// The server, over HTTP.
     Serve,
+    /// Pools of machines that wait.
+    Pools,
     /// Connections out of a sandbox.
     Egress,
     /// Masking a table.

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use sloplet_driver_vm::accel::Accel;
 use sloplet_driver_vm::cpio::Archive;
 use sloplet_driver_vm::{kernel, qemu};
 
@@ -57,7 +58,7 @@ impl Qemu {
             .args("-machine microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=on,graphics=off -cpu max".split(' '));
         command.args(["-m", &format!("{}B", self.memory), "-smp", &self.cpus.to_string(), "-serial", "stdio"]);
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initrd);
-        command.arg("-append").arg(qemu::kernel_options());
+        command.arg("-append").arg(Accel::Tcg.kernel_options());
         let started = Instant::now();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut said = false;

@@ -1,4 +1,5 @@
-//! Virtual machines: from nothing to an agent that serves, against bare QEMU up to its first program.
+//! Virtual machines: from nothing to an agent that serves, against bare QEMU up to its first program. Ours start from a copy of
+//! one that was booted before, which bare QEMU boots; the first machine, which has that one booted, is not counted.
 
 use std::path::Path;
 use std::time::Instant;

@@ -8,6 +8,7 @@ mod egress;
 mod exec;
 mod machine;
 mod mask;
+mod pools;
 mod rate;
 mod serve;
 mod stages;
@@ -45,6 +46,9 @@ pub fn run_all(options: &Options, report: &mut Report) -> Result<()> {
     }
     if options.wants(SectionName::Egress) {
         egress::measure(options, report, dir)?;
+    }
+    if options.wants(SectionName::Pools) {
+        pools::measure(options, report, dir)?;
     }
     if options.wants(SectionName::Machine) {
         machine::measure(options, report, dir)?;

@@ -36,7 +36,6 @@ pub const MASK_SPEED: &str = "masked";
 pub const AGENT_PRIVATE: &str = "private memory of PID 1 after 3 s";
 
 pub const SERVE_CREATE: &str = "sandbox created → first output";
-pub const SERVE_WARM: &str = "the same, from a warm machine";
 pub const SERVE_EXEC: &str = "exec of 'true'";
 pub const SERVE_DOCKER: &str = "Docker's API: created → first output";
 pub const SERVE_IDLE: &str = "memory of the idle server (PSS)";
@@ -46,6 +45,14 @@ pub const SERVE_UPLOAD: &str = "upload of 1 GiB";
 pub const SERVE_DOWNLOAD: &str = "download of 1 GiB";
 pub const SERVE_GROWTH: &str = "memory it took (PSS)";
 pub const FORK_PAUSED: &str = "fork, paused";
+
+pub const CLAIM: &str = "a machine claimed from a pool";
+pub const CLAIM_EXEC: &str = "claimed → its first command started";
+pub const CLAIM_OUTPUT: &str = "claimed → first output";
+pub const CLAIM_CROWD: &str = "100 claims at once from a pool of 100";
+pub const CLAIM_CROWD_HITS: &str = "of which found a machine";
+pub const HITS_FIXED: &str = "hit rate under bursts, fixed size";
+pub const HITS_ADAPTIVE: &str = "hit rate under bursts, sized by demand";
 
 pub const DIRECT: &str = "direct, over loopback";
 pub const NAT: &str = "veth + NAT";

@@ -28,7 +28,7 @@ pub fn measure(options: &Options, report: &mut Report, dir: &Scratch, docker: &R
     let cold = Served::start(&binary, dir, "cold", &[])?;
     std::thread::sleep(Duration::from_secs(1));
     let idle = process_memory::of(cold.server.id())?.proportional / MIB;
-    latency(options, report, dir, docker, &binary, &cold)?;
+    latency(options, report, docker, &cold)?;
     let mut rows = vec![Quantity::new(SERVE_IDLE, idle, "MiB")];
     crowd(options, &cold, &mut rows)?;
     transfer(&cold, &mut rows)?;
@@ -39,21 +39,11 @@ pub fn measure(options: &Options, report: &mut Report, dir: &Scratch, docker: &R
     Ok(())
 }
 
-fn latency(
-    options: &Options,
-    report: &mut Report,
-    dir: &Scratch,
-    docker: &Result<Docker>,
-    binary: &Path,
-    cold: &Served,
-) -> Result<()> {
-    let warm = Served::start(binary, dir, "warm", &["--warm", "host=8"])?;
-    std::thread::sleep(Duration::from_secs(1));
-    let (mut to_cold, mut to_warm, mut to_exec) = (cold.connect()?, warm.connect()?, cold.connect()?);
+fn latency(options: &Options, report: &mut Report, docker: &Result<Docker>, cold: &Served) -> Result<()> {
+    let (mut to_cold, mut to_exec) = (cold.connect()?, cold.connect()?);
     let id = create(&mut to_exec)?;
     let contenders = vec![
         Contender::new(SERVE_CREATE, || first_output(&mut to_cold)),
-        Contender::new(SERVE_WARM, || first_output(&mut to_warm)),
         Contender::new(SERVE_EXEC, || {
             let started = Instant::now();
             exec(&mut to_exec, &id, &["true"])?;
@@ -75,7 +65,7 @@ fn latency(
 }
 
 /// From the request for a sandbox to the output of its first command.
-fn first_output(http: &mut Http) -> Result<Duration> {
+pub(super) fn first_output(http: &mut Http) -> Result<Duration> {
     let started = Instant::now();
     let id = create(http)?;
     let output = exec(http, &id, &["echo", "hello"])?;
@@ -216,7 +206,7 @@ fn create(http: &mut Http) -> Result<String> {
     create_with(http, &json!({}))
 }
 
-fn create_with(http: &mut Http, request: &Value) -> Result<String> {
+pub(super) fn create_with(http: &mut Http, request: &Value) -> Result<String> {
     let made = http.json("POST", "/v1/sandboxes", request)?;
     Ok(made["id"].as_str().context("no id")?.to_owned())
 }
@@ -226,14 +216,14 @@ fn exec(http: &mut Http, id: &str, command: &[&str]) -> Result<Value> {
 }
 
 /// A server of its own, gone with all its sandboxes when dropped.
-struct Served {
-    server: Child,
+pub(super) struct Served {
+    pub(super) server: Child,
     address: String,
     key: String,
 }
 
 impl Served {
-    fn start(binary: &Path, dir: &Scratch, name: &str, options: &[&str]) -> Result<Self> {
+    pub(super) fn start(binary: &Path, dir: &Scratch, name: &str, options: &[&str]) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
         let data: PathBuf = dir.disk().join(format!("serve-{name}"));
@@ -265,7 +255,7 @@ impl Served {
         }
     }
 
-    fn connect(&self) -> Result<Http> {
+    pub(super) fn connect(&self) -> Result<Http> {
         Http::tcp(&self.address, &self.key)
     }
 }
