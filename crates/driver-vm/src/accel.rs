@@ -30,11 +30,12 @@ impl Accel {
         }
     }
 
-    /// QEMU's arguments for it.
-    pub fn arguments(self) -> &'static str {
-        match self {
-            Self::Kvm => "-accel kvm -cpu host",
-            Self::Tcg => "-accel tcg,thread=multi,tb-size=128 -cpu max",
+    /// QEMU's arguments for it; `parallel` says whether its emulator can be trusted with several processors at once.
+    pub fn arguments(self, parallel: bool) -> &'static str {
+        match (self, parallel) {
+            (Self::Kvm, _) => "-accel kvm -cpu host",
+            (Self::Tcg, true) => "-accel tcg,thread=multi,tb-size=128 -cpu max",
+            (Self::Tcg, false) => "-accel tcg,thread=single,tb-size=128 -cpu max",
         }
     }
 

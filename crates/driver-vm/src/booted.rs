@@ -16,6 +16,7 @@ use sloplet_policy::devices::Shown;
 use crate::cache::{self, Claim};
 use crate::launch::launch;
 use crate::machine::last_words;
+use crate::qemu::Qemu;
 use crate::saved::{self, Record};
 use crate::{driver, failed, guest, outer, qemu, relay};
 
@@ -35,9 +36,7 @@ pub(crate) struct Ahead<'a> {
     /// The data folder.
     pub data_dir: &'a Path,
     /// QEMU.
-    pub qemu: &'a Path,
-    /// The root that it is in.
-    pub root: &'a Path,
+    pub qemu: &'a Qemu,
 }
 
 impl Ahead<'_> {
@@ -49,7 +48,7 @@ impl Ahead<'_> {
         record: &Record,
         devices: &[Shown],
     ) -> Result<PathBuf, DriverError> {
-        let name = format!("{PREFIX}{}", key(self.qemu, record));
+        let name = format!("{PREFIX}{}", key(&self.qemu.program, record));
         let there = self.data_dir.join(cache::FOLDER).join(&name);
         if there.is_dir() {
             touch(&there);
@@ -76,7 +75,7 @@ impl Ahead<'_> {
     ) -> Result<(), DriverError> {
         // Nobody has come yet: the first visitor of each copy brings a password of its own.
         let record = &Record { password: relay::NOBODY.into(), ..record.clone() };
-        let (spec, image) = (outer::spec(wanted.spec, record, None, devices), outer::image(self.root));
+        let (spec, image) = (outer::spec(wanted.spec, record, None, devices), outer::image(&self.qemu.root));
         let inside = Wanted {
             id: wanted.id,
             spec: &spec,

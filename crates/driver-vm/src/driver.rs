@@ -20,6 +20,7 @@ use crate::disks::{self, Disks};
 use crate::launch::launch;
 use crate::living::{self, Note};
 use crate::machine::{self, Emulated, dial};
+use crate::qemu::Qemu;
 use crate::saved::{self, Record};
 use crate::talk::{Answer, Ask, Order};
 use crate::{cache, failed, kernel, kvm, outer, qemu, relay, report, talk};
@@ -34,9 +35,8 @@ pub struct Vm {
 
 /// All that a machine is made of.
 struct Parts {
-    qemu: PathBuf,
+    qemu: Qemu,
     accel: Accel,
-    root: PathBuf,
     boot: Boot,
     empty: PathBuf,
     disks: Disks,
@@ -69,16 +69,15 @@ impl Vm {
             if let Some(reason) = report::missing(&data_dir) {
                 return Err(failed("start a virtual machine", reason));
             }
-            let qemu = qemu::find().ok_or_else(|| failed("find QEMU", qemu::REMEDY))?;
+            let qemu = Qemu::provide(&data_dir)?;
             let kernel = kernel::find(&data_dir)?;
             let asked = std::env::var(accel::VARIABLE).ok();
-            let accel = Accel::choose(asked.as_deref(), &kvm::known(&data_dir, &qemu, &kernel))
+            let accel = Accel::choose(asked.as_deref(), &kvm::known(&data_dir, &qemu.program, &kernel))
                 .map_err(|why| failed("start a virtual machine", why))?;
             Ok(Parts {
                 accel,
                 // A saved machine has its own.
                 disks: if saved { Disks::default() } else { disks::provide(&data_dir, &image, &spec)? },
-                root: qemu::provide_root(&data_dir, &qemu)?,
                 qemu,
                 boot: boot::provide(&data_dir, &kernel, &program)?,
                 empty: disk::empty(&data_dir, &spec.limits)?,
@@ -106,7 +105,7 @@ impl Vm {
         };
         let devices = self.devices(&record)?;
         let spec = outer::spec(wanted.spec, &record, saved.as_deref(), &devices);
-        let image = outer::image(&parts.root);
+        let image = outer::image(&parts.qemu.root);
         let outside = Wanted {
             id: wanted.id,
             spec: &spec,
@@ -175,7 +174,7 @@ impl Vm {
             return Ok((record, qemu::From::Boot, None));
         }
         let devices = self.devices(&record)?;
-        let booted = Ahead { sandboxes: &self.outer, data_dir: &self.data_dir, qemu: &parts.qemu, root: &parts.root };
+        let booted = Ahead { sandboxes: &self.outer, data_dir: &self.data_dir, qemu: &parts.qemu };
         Ok(match booted.provide(wanted, &record, &devices).await {
             Ok(folder) => (record, qemu::From::Copy, Some(folder)),
             // It can still be booted. If that fails, too, the reason is told then.

@@ -123,7 +123,7 @@ fn run(qemu: &Path, boot: &Boot) -> Result<(), String> {
     let append = format!("{} -- {} {}", Accel::Kvm.kernel_options(), guest::SUBCOMMAND, guest::PROBE);
     let mut command = Command::new(qemu);
     command.args("-nodefaults -no-user-config -display none -no-reboot -m 256M -serial stdio -machine".split(' '));
-    command.arg(crate::qemu::MACHINE).args(Accel::Kvm.arguments().split(' '));
+    command.arg(crate::qemu::MACHINE).args(Accel::Kvm.arguments(true).split(' '));
     command.arg("-kernel").arg(boot.folder.join(boot::KERNEL)).arg("-initrd").arg(boot.folder.join(boot::INITRD));
     command.arg("-append").arg(append);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

@@ -1,19 +1,18 @@
 //! Starts QEMU in its sandbox.
 
-use std::path::Path;
-
 use sloplet_client::wire::{Exec, Target};
 use sloplet_client::{Agent, Process};
 use sloplet_engine::{DriverError, Machine};
 
 use crate::machine::QEMU_TAG;
+use crate::qemu::Qemu;
 use crate::saved::{self, Record};
 use crate::{boot, failed, guest, outer, qcow2, qemu, relay};
 
 /// Starts QEMU and the relay beside it in a sandbox that was made for them, for a machine with a disk of so many bytes.
 pub(crate) async fn launch(
     sandbox: &dyn Machine,
-    program: &Path,
+    qemu: &Qemu,
     record: &Record,
     disk_bytes: u64,
     from: qemu::From,
@@ -30,7 +29,7 @@ pub(crate) async fn launch(
     upload.write(disk).await.map_err(|error| failed(step, error))?;
     upload.finish().await.map_err(|error| failed(step, error))?;
     let exec = Exec {
-        argv: words(program, record, from).into_iter().map(|word| word.into_bytes().into()).collect(),
+        argv: words(qemu, record, from).into_iter().map(|word| word.into_bytes().into()).collect(),
         env: vec![b"PATH=/usr/bin".to_vec().into()],
         cwd: Some(b"/tmp".to_vec().into()),
         background: true,
@@ -42,11 +41,12 @@ pub(crate) async fn launch(
 }
 
 /// The relay with its arguments, and QEMU with its own.
-fn words(program: &Path, record: &Record, from: qemu::From) -> Vec<String> {
+fn words(qemu: &Qemu, record: &Record, from: qemu::From) -> Vec<String> {
     let disks: Vec<(String, String)> =
         record.disks.iter().map(|(name, _)| (name.clone(), outer::place(name))).collect();
     let start = qemu::Start {
         accel: record.accel,
+        parallel: qemu.parallel,
         whole: record.whole,
         memory: record.memory,
         cpus: record.cpus,
@@ -72,6 +72,6 @@ fn words(program: &Path, record: &Record, from: qemu::From) -> Vec<String> {
         library,
         memory,
     ];
-    words.extend(qemu::arguments(program, &start));
+    words.extend(qemu::arguments(&qemu.program, &start));
     words
 }

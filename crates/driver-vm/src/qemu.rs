@@ -34,11 +34,60 @@ pub fn find() -> Option<PathBuf> {
     ["/usr/local/bin", "/usr/bin", "/bin"].iter().map(|dir| Path::new(dir).join(&name)).find(|path| path.exists())
 }
 
-/// A root with nothing but QEMU in it: the program, its libraries and firmware, copied.
-pub fn provide_root(data_dir: &Path, program: &Path) -> Result<PathBuf, DriverError> {
+/// QEMU, ready to be started in a sandbox.
+#[derive(Debug)]
+pub struct Qemu {
+    /// The program.
+    pub program: PathBuf,
+    /// A root with nothing but it.
+    pub root: PathBuf,
+    /// Whether its emulator can be trusted with several processors at once.
+    pub parallel: bool,
+}
+
+impl Qemu {
+    /// The one of this host; its root is made if it is not there.
+    pub fn provide(data_dir: &Path) -> Result<Self, DriverError> {
+        let program = find().ok_or_else(|| failed("find QEMU", REMEDY))?;
+        let root = provide_root(data_dir, &program)?;
+        let parallel = emulates_in_parallel(&fs::read_to_string(root.join(VERSION)).unwrap_or_default());
+        Ok(Self { program, root, parallel })
+    }
+}
+
+/// What QEMU says of its version, in its root: asking takes as long as a tenth of a machine's start.
+const VERSION: &str = "usr/share/qemu-version";
+
+/// Whether QEMU of this host can be trusted to emulate several processors at once.
+pub fn is_parallel(data_dir: &Path, program: &Path) -> bool {
+    let kept = fs::read_to_string(data_dir.join(cache::FOLDER).join(root_name(program)).join(VERSION));
+    kept.map_or_else(
+        |_| version(program).is_ok_and(|said| emulates_in_parallel(&said)),
+        |said| emulates_in_parallel(&said),
+    )
+}
+
+fn version(program: &Path) -> std::io::Result<String> {
+    let said = Command::new(program).arg("--version").stdin(Stdio::null()).output()?;
+    Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+}
+
+/// Before 8.1, a processor may translate code while another changes it, and keep what it has read for ever: Linux changes its
+/// own code as it runs, and one machine in two hundred stood still in a breakpoint that was not there any more.
+fn emulates_in_parallel(version: &str) -> bool {
+    let number = version.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or_default();
+    let mut parts = number.split('.').map_while(|part| part.parse::<u32>().ok());
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (8, 1)
+}
+
+fn root_name(program: &Path) -> String {
+    format!("qemu-{}", cache::key(&["3", &program.display().to_string(), &cache::stamp(program)]))
+}
+
+/// A root with nothing but QEMU in it: the program, its libraries and firmware, copied; and what it says of its version.
+fn provide_root(data_dir: &Path, program: &Path) -> Result<PathBuf, DriverError> {
     let step = "make a root for QEMU";
-    let name = format!("qemu-{}", cache::key(&["2", &program.display().to_string(), &cache::stamp(program)]));
-    cache::folder(data_dir, &name, |root| {
+    cache::folder(data_dir, &root_name(program), |root| {
         let mut files: BTreeSet<PathBuf> = libraries(program)?;
         files.insert(program.to_owned());
         for name in ["bios-microvm.bin", "qboot.rom", "linuxboot_dma.bin", "pvh.bin", "kvmvapic.bin"] {
@@ -64,6 +113,8 @@ pub fn provide_root(data_dir: &Path, program: &Path) -> Result<PathBuf, DriverEr
             let copied = fs::create_dir_all(folder).and_then(|()| fs::copy(&file, &target));
             copied.map_err(|error| failed(step, format!("{}: {error}", file.display())))?;
         }
+        let said = version(program).and_then(|said| fs::write(root.join(VERSION), said));
+        said.map_err(|error| failed(step, error))?;
         // Firmware is looked for in one folder.
         let shared = root.join("usr/share/qemu");
         let beside = root.join("usr/share/seabios/bios-microvm.bin");
@@ -91,6 +142,8 @@ pub const MACHINE: &str = "microvm,acpi=on,pcie=off,usb=off,pit=off,pic=off,rtc=
 pub struct Start<'a> {
     /// What runs its instructions.
     pub accel: Accel,
+    /// Whether an emulator runs its processors at once, and not in turns.
+    pub parallel: bool,
     /// Whether it is a whole machine.
     pub whole: bool,
     /// Bytes of memory.
@@ -129,7 +182,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add("-nodefaults -no-user-config -display none -no-reboot -name sloplet");
     add("-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
     add(&format!("-machine {MACHINE},memory-backend=ram"));
-    add(start.accel.arguments());
+    add(start.accel.arguments(start.parallel));
     let memory = start.memory;
     // Where it begins, a file, so that it can be saved by copying that; shared with nobody but who copies it.
     let (file, shared) = match start.from {
@@ -170,10 +223,26 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn only_an_emulator_that_sees_code_change_runs_processors_at_once() {
+        for (said, parallel) in [
+            ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright", false),
+            ("QEMU emulator version 8.0.4", false),
+            ("QEMU emulator version 8.1.0", true),
+            ("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)", true),
+            ("something else", false),
+            ("", false),
+        ] {
+            assert_eq!(emulates_in_parallel(said), parallel, "{said}");
+        }
+        assert!(line(Accel::Tcg, From::Boot).contains("thread=single"));
+    }
+
     fn line(accel: Accel, from: From) -> String {
         let disks = [("l0".to_owned(), "/mnt/l0".to_owned())];
         let start = Start {
             accel,
+            parallel: false,
             whole: false,
             memory: 1 << 30,
             cpus: 2,

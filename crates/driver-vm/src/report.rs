@@ -23,9 +23,18 @@ pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
             _ => Capability::enforced(feature, detail),
         }
     };
+    let in_turns = Accel::choose(asked.as_deref(), &known) == Ok(Accel::Tcg)
+        && qemu::find().is_some_and(|program| !qemu::is_parallel(data_dir, &program));
+    let processors = match in_turns {
+        false => "the machine's processors; within it the guest's cgroup, around it QEMU's",
+        true => {
+            "the machine's processors, which this QEMU emulates in turns: together they are as fast as one \
+             (at once from QEMU 8.1 on); within it the guest's cgroup, around it QEMU's"
+        }
+    };
     let capabilities = vec![
         by(Feature::Memory, "the machine's memory; within it the guest's cgroup, around it QEMU's"),
-        by(Feature::Cpu, "the machine's processors; within it the guest's cgroup, around it QEMU's"),
+        by(Feature::Cpu, processors),
         Capability::enforced(Feature::Pids, "the guest's cgroup"),
         by(Feature::Disk, "a disk of that size"),
         by(Feature::Timeout, "the host kills the first process of QEMU's sandbox, and the kernel all others with it"),
