@@ -27,6 +27,10 @@ use crate::{Config, OUTPUT_GRACE};
 /// Bytes read from a connection or thrown away at once.
 const SCRATCH_BYTES: usize = 256 * 1024;
 
+/// Bytes read from a connection that has not filled as many yet: most requests are small, and after a rest each page of this
+/// costs a fault.
+const FIRST_BYTES: usize = 16 * 1024;
+
 /// Zombies reaped in one turn.
 const REAPED_PER_TURN: usize = 1024;
 
@@ -279,7 +283,7 @@ impl Server {
             Runnable::Process(id) => self.run_process(id),
             Runnable::Lingering(id, part) => {
                 if self.lingering.holds(id, part) {
-                    self.prepare_scratch();
+                    widen(&mut self.scratch, SCRATCH_BYTES);
                     if self.lingering.drain(id, part, &mut self.scratch, &self.context) {
                         self.enqueue(runnable);
                     }
@@ -353,7 +357,7 @@ impl Server {
     }
 
     fn run_connection(&mut self, id: u32) {
-        self.prepare_scratch();
+        widen(&mut self.scratch, FIRST_BYTES);
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
@@ -378,6 +382,7 @@ impl Server {
         connection.dead |= !fine || received == Received::Over;
         if received == Received::More && fine {
             self.enqueue(Runnable::Connection(id));
+            widen(&mut self.scratch, SCRATCH_BYTES);
         }
     }
 
@@ -406,7 +411,6 @@ impl Server {
     }
 
     fn run_process(&mut self, id: u32) {
-        self.prepare_scratch();
         let Some(process) = self.processes.get_mut(&id) else {
             return;
         };
@@ -441,6 +445,7 @@ impl Server {
                 }
             }
             None => {
+                widen(&mut self.scratch, SCRATCH_BYTES);
                 let more = process.pump_detached(&mut self.scratch, &self.context);
                 over = process.complete().is_some();
                 more
@@ -703,12 +708,6 @@ impl Server {
         }
     }
 
-    fn prepare_scratch(&mut self) {
-        if self.scratch.is_empty() {
-            self.scratch = vec![0; SCRATCH_BYTES];
-        }
-    }
-
     /// Gives memory back; `true` because then there is nothing more to give.
     fn shrink(&mut self) -> bool {
         self.scratch = Vec::new();
@@ -737,5 +736,12 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.out.frame(kind, 0, 0, payload);
         }
+    }
+}
+
+/// Makes room for so many bytes.
+fn widen(scratch: &mut Vec<u8>, bytes: usize) {
+    if scratch.len() < bytes {
+        *scratch = vec![0; bytes];
     }
 }
