@@ -179,7 +179,7 @@ async fn pass(
         && !core.options.lacks("egress-vetting")
     {
         network
-            .may_dial(*address, port, &core.options.own_addresses)
+            .may_dial(*address, port, &core.options.own_addresses())
             .map_err(|refusal| Problem::vetted(&refusal, port))?;
     }
     if let Some(limit) = core.sums.used_up() {

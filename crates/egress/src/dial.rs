@@ -59,10 +59,11 @@ impl Dialer {
         };
         // The rules may have changed during the lookup.
         let network = core.network();
+        let own = core.options.own_addresses();
         let mut refusal = None;
         let vetted: Vec<SocketAddr> = found
             .into_iter()
-            .filter(|address| match network.may_dial(*address, port, &core.options.own_addresses) {
+            .filter(|address| match network.may_dial(*address, port, &own) {
                 Err(reason) if !on_host && !core.options.lacks("egress-vetting") => {
                     refusal = Some(reason);
                     false

@@ -1,5 +1,6 @@
 //! [`Egress`]: serves a doorway until it is dropped.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
@@ -46,8 +47,8 @@ pub struct Options {
     pub intercept: Option<Arc<dyn Intercept>>,
     /// Asks a person.
     pub ask: Arc<dyn Ask>,
-    /// The host's addresses, which are refused like private ones.
-    pub own_addresses: Vec<IpAddr>,
+    /// The host's addresses, which are refused like private ones; those that it has at that moment, if left out.
+    pub own_addresses: Option<Vec<IpAddr>>,
     /// A protection that is taken away, to test who should notice.
     pub weaken: Option<&'static str>,
 }
@@ -61,13 +62,18 @@ impl Default for Options {
             events: Arc::new(|_| {}),
             intercept: None,
             ask: Arc::new(Nobody),
-            own_addresses: host::addresses(),
+            own_addresses: None,
             weaken: None,
         }
     }
 }
 
 impl Options {
+    /// The host's addresses.
+    pub(crate) fn own_addresses(&self) -> Cow<'_, [IpAddr]> {
+        self.own_addresses.as_ref().map_or_else(|| host::addresses().into(), Into::into)
+    }
+
     /// Whether a protection was taken away. Release builds have them all.
     pub(crate) fn lacks(&self, protection: &str) -> bool {
         cfg!(debug_assertions) && self.weaken == Some(protection)

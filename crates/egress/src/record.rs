@@ -180,8 +180,8 @@ impl Record {
             Decision::Deny { .. } => false,
         };
         let on_host = self.place.wanted() == Wanted::Name(HOST_NAME);
-        let own = &self.core.options.own_addresses;
-        let dialable = dialed.is_none_or(|address| on_host || network.may_dial(address, self.port, own).is_ok());
+        let own = self.core.options.own_addresses();
+        let dialable = dialed.is_none_or(|address| on_host || network.may_dial(address, self.port, &own).is_ok());
         let shown_denied = shown.is_some_and(|name| network.denied_by(Wanted::Name(&name), self.port).is_some());
         if !decided || !dialable || shown_denied {
             self.stopped(&Problem::denied("the rules changed"), None);

@@ -75,7 +75,7 @@ impl Inside {
         let mut options = Options {
             resolver: names.clone(),
             events: Arc::new(move |event| log.lock().unwrap().push(event)),
-            own_addresses: Vec::new(),
+            own_addresses: Some(Vec::new()),
             ..Options::default()
         };
         change(&mut options);
