@@ -93,7 +93,8 @@ impl Gate {
                 (None, Whose::Sandbox { id, port }) => {
                     tracing::Span::current().record("sandbox.id", &id);
                     sandbox = Some(id.clone());
-                    self.for_sandbox(id, port, request).await
+                    // In a box: most requests should not carry its size along.
+                    Box::pin(self.for_sandbox(id, port, request)).await
                 }
             };
             if page {

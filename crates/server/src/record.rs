@@ -98,7 +98,7 @@ pub async fn calls(State(app): State<App>, access: Access, mut request: Request,
     // Before it is carried out: afterwards it may be gone.
     let sandbox = sandbox.and_then(|parameters| {
         let (_, id) = parameters.iter().next()?;
-        app.sandboxes().get(&access.owner, id).ok().map(|record| record.id)
+        app.sandboxes().id_of(&access.owner, id).ok()
     });
     let response = next.run(request).await;
     call.note(&app, sandbox.as_deref(), &access.actor(), access.key.as_deref(), &response);

@@ -11,6 +11,10 @@ use crate::file::Store;
 
 const INSERT: &str = "INSERT INTO documents (kind, id, owner, name, created, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
+/// Not REPLACE, which would remove another document that has the name.
+const PUT: &str = "INSERT INTO documents (kind, id, owner, name, created, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+    ON CONFLICT (kind, id) DO UPDATE SET owner = ?3, name = ?4, created = ?5, body = ?6";
+
 /// A value that can be remembered.
 pub trait Document: Serialize + DeserializeOwned {
     /// Names the kind in the database; never changed.
@@ -50,40 +54,31 @@ impl<T: Document> Collection<T> {
 
     /// Adds a document; its id and name must be new.
     pub fn insert(&self, document: &T) -> Result<(), StoreError> {
-        self.execute(INSERT, document).map(drop)
-    }
-
-    /// Adds a document and forgets another one of its id, of another kind: both or neither.
-    pub fn insert_instead_of<U: Document>(&self, document: &T, _other: &Collection<U>) -> Result<(), StoreError> {
-        let mut connection = self.store.connection();
-        let both = connection.transaction()?;
-        both.prepare_cached("DELETE FROM documents WHERE kind = ?1 AND id = ?2")?
-            .execute(params![U::KIND, document.id()])?;
-        Self::execute_on(&both, INSERT, document)?;
-        Ok(both.commit()?)
+        Self::execute(&self.store.connection(), INSERT, document)
     }
 
     /// Adds a document or replaces the one with its id.
     pub fn put(&self, document: &T) -> Result<(), StoreError> {
-        // Not REPLACE, which would remove another document that has the name.
-        let update = self.execute(
-            "UPDATE documents SET owner = ?3, name = ?4, created = ?5, body = ?6 WHERE kind = ?1 AND id = ?2",
-            document,
-        )?;
-        if update == 0 { self.insert(document) } else { Ok(()) }
+        Self::execute(&self.store.connection(), PUT, document)
     }
 
-    fn execute(&self, statement: &str, document: &T) -> Result<usize, StoreError> {
-        Self::execute_on(&self.store.connection(), statement, document)
+    /// The same, and forgets another one of its id, of another kind: both or neither.
+    pub fn put_instead_of<U: Document>(&self, document: &T, _other: &Collection<U>) -> Result<(), StoreError> {
+        let mut connection = self.store.connection();
+        let both = connection.transaction()?;
+        both.prepare_cached("DELETE FROM documents WHERE kind = ?1 AND id = ?2")?
+            .execute(params![U::KIND, document.id()])?;
+        Self::execute(&both, PUT, document)?;
+        Ok(both.commit()?)
     }
 
-    fn execute_on(connection: &Connection, statement: &str, document: &T) -> Result<usize, StoreError> {
+    fn execute(connection: &Connection, statement: &str, document: &T) -> Result<(), StoreError> {
         let damaged = |error| StoreError::Damaged { kind: T::KIND, id: document.id().to_owned(), error };
         let body = serde_json::to_string(document).map_err(damaged)?;
         let created = i64::try_from(document.created_ms()).unwrap_or(i64::MAX);
         let values = params![T::KIND, document.id(), document.owner(), document.name(), created, body];
         match connection.prepare_cached(statement)?.execute(values) {
-            Ok(rows) => Ok(rows),
+            Ok(_) => Ok(()),
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {
                 Err(StoreError::Taken(document.name().unwrap_or(document.id()).to_owned()))
             }
@@ -233,8 +228,8 @@ mod tests {
         for id in ["1", "2"] {
             drafts.insert(&Draft(note(id, "a", None, 1))).unwrap();
         }
-        notes.insert_instead_of(&note("1", "a", Some("x"), 1), &drafts).unwrap();
-        let refused = notes.insert_instead_of(&note("2", "a", Some("x"), 1), &drafts);
+        notes.put_instead_of(&note("1", "a", Some("x"), 1), &drafts).unwrap();
+        let refused = notes.put_instead_of(&note("2", "a", Some("x"), 1), &drafts);
         assert!(matches!(refused, Err(StoreError::Taken(_))));
         assert_eq!((notes.all().unwrap().len(), drafts.all().unwrap().len()), (1, 1));
         assert!(drafts.get("2").unwrap().is_some());

@@ -269,7 +269,7 @@ impl Sandboxes {
         match (record.state, slot.live()) {
             (State::Paused, Some(live)) => live.sandbox.pause(false).await?,
             (State::Stopped, _) => {
-                self.bring_up(slot, None).await?;
+                self.bring_up(slot).await?;
             }
             (state, _) => {
                 return Err(LifeError::Conflict(format!("sandbox '{}' is {}", record.id, state.name())));

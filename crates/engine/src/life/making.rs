@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sloplet_policy::{Bind, Span};
+use sloplet_policy::{Bind, Span, Spec};
 use tokio::sync::OwnedMutexGuard;
 
 use super::clock::now_ms;
@@ -16,11 +16,16 @@ use super::private::Values;
 use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
 use super::volume::Volume;
-use crate::engine::{EngineError, new_id, new_secret};
+use crate::engine::{EngineError, SavedMemory, new_id, new_secret};
+use crate::outward::Patron;
+use crate::outward::private::Private;
 use crate::sandbox::{Command, Sandbox};
 
 /// How long a sandbox may take to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long after a claim that is done which nobody waits for.
+const AFTERWARDS: Duration = Duration::from_millis(10);
 
 /// Most metadata.
 const METADATA: usize = 64;
@@ -108,9 +113,10 @@ impl Sandboxes {
                 this.forget(&id)?;
                 return Ok(None);
             }
+            let trusting = claim.as_ref().is_some_and(Claim::is_trusting);
             let warm = claim.as_mut().and_then(Claim::take);
-            let made = match this.keep_secrets(&record, &values) {
-                Ok(_) => this.bring_up_warm(&slot, claim.as_mut(), warm).await,
+            let made = match this.keep_secrets(&record, &values, trusting) {
+                Ok(private) => this.bring_up_warm(&slot, claim.as_mut(), warm, private).await,
                 Err(error) => {
                     if let Some(warm) = warm {
                         let _ = warm.machine().destroy().await;
@@ -127,6 +133,7 @@ impl Sandboxes {
                     if let Some(live) = slot.set_live(None) {
                         let _ = live.sandbox.machine().destroy().await;
                     }
+                    this.0.pools.warm.remove(&id)?;
                     this.forget(&id)?;
                     Err(error)
                 }
@@ -142,8 +149,11 @@ impl Sandboxes {
         slot: &Arc<Slot>,
         claim: Option<&mut Claim>,
         warm: Option<Sandbox>,
+        private: Private,
     ) -> Result<(Record, Source), LifeError> {
-        let Some(warm) = warm else { return Ok((self.bring_up(slot, None).await?, Source::ColdStart)) };
+        let Some(warm) = warm else {
+            return Ok((self.bring_up_with(slot, None, private).await?, Source::ColdStart));
+        };
         let record = slot.record();
         let mut spec = record.request.spec.clone();
         spec.limits.timeout = FOREVER;
@@ -154,13 +164,13 @@ impl Sandboxes {
                 return Err(error);
             }
         };
-        match self.0.engine.claim(warm, spec, volumes).await {
-            Ok(warm) => Ok((self.bring_up(slot, Some(warm)).await?, Source::Pool)),
+        match Box::pin(self.0.engine.claim(warm, spec, volumes)).await {
+            Ok(warm) => Ok((self.bring_up_with(slot, Some(warm), private).await?, Source::Pool)),
             Err(error) => {
                 tracing::warn!(%error, sandbox = record.id, "a machine of a pool cannot become what was asked for");
                 let Some(claim) = claim.filter(|claim| claim.may_be_made()) else { return Err(error.into()) };
                 claim.failed_to_fit(&record.request);
-                Ok((self.bring_up(slot, None).await?, Source::ColdStart))
+                Ok((self.bring_up_with(slot, None, private).await?, Source::ColdStart))
             }
         }
     }
@@ -239,9 +249,11 @@ impl Sandboxes {
             failure: None,
             claimed_from: claim.map(|claim| claim.pool().to_owned()),
         };
-        // Nobody else can claim the machine from here on, whatever happens to this server.
         match claim.filter(|claim| claim.machine().is_some()) {
-            Some(_) => self.0.records.insert_instead_of(&record, &self.0.pools.warm)?,
+            // Written when it is made: a server that starts anew before that finds a machine that waits.
+            Some(claim) if claim.leaves_no_trace(&record.request) => {}
+            // Nobody else can claim the machine from here on, whatever happens to this server.
+            Some(_) => self.0.records.put_instead_of(&record, &self.0.pools.warm)?,
             None => self.0.records.insert(&record)?,
         }
         let slot = Arc::new(Slot::new(record.clone(), None));
@@ -252,16 +264,25 @@ impl Sandboxes {
         Ok(Reserved::New(slot, changing))
     }
 
-    /// Gives a slot a machine: one that was made ahead, and is what it asks for by now; or a new one, or that of a stopped
-    /// sandbox.
-    pub(super) async fn bring_up(&self, slot: &Arc<Slot>, warm: Option<Sandbox>) -> Result<Record, LifeError> {
+    /// Gives the slot of a stopped sandbox a machine.
+    pub(super) async fn bring_up(&self, slot: &Arc<Slot>) -> Result<Record, LifeError> {
+        let private = self.secrets_of(&slot.record())?;
+        self.bring_up_with(slot, None, private).await
+    }
+
+    /// Gives a slot a machine: one that was made ahead, and is what it asks for by now; or a new one.
+    async fn bring_up_with(
+        &self,
+        slot: &Arc<Slot>,
+        warm: Option<Sandbox>,
+        mut private: Private,
+    ) -> Result<Record, LifeError> {
         let record = slot.record();
         let mut spec = record.request.spec.clone();
         spec.limits.timeout = FOREVER;
         if let Some(saved) = &record.saved {
             spec.image = saved.clone();
         }
-        let mut private = self.secrets_of(&record)?;
         if private.is_late() {
             private = private.in_time();
             self.keep_private(&record.id, &record.owner, &private)?;
@@ -275,15 +296,8 @@ impl Sandboxes {
         let ahead = warm.is_some();
         let sandbox = match warm {
             Some(warm) => warm,
-            None => {
-                let volumes = self.binds_of(&record)?;
-                let image = self.0.engine.image_of(&spec).await?;
-                let (engine, id) = (&self.0.engine, record.id.clone());
-                match &memory {
-                    Some(memory) => engine.restore_lasting(id, spec, image, volumes, memory, &patron).await?,
-                    None => engine.create_lasting(id, spec, image, volumes, &patron).await?,
-                }
-            }
+            // In a box: those who claim one should not carry its size along.
+            None => Box::pin(self.make(&record, spec, memory.as_ref(), &patron)).await?,
         };
         let sandbox = self.0.engine.settle(sandbox, &patron).await?;
         let image = sandbox.image().clone();
@@ -291,14 +305,17 @@ impl Sandboxes {
         slot.set_live(Some(live.clone()));
         let started = ahead && live.sandbox.image().config.start.is_some();
         match (memory, ahead) {
-            (Some(_), _) => live.processes.find_again().await?,
-            (None, true) if started => live.processes.find_again().await?,
-            (None, true) => {}
-            (None, false) => self.start_service(&record, &live).await?,
+            (None, true) if !started => {}
+            (Some(_), _) | (None, true) => Box::pin(live.processes.find_again()).await?,
+            (None, false) => Box::pin(self.start_service(&record, &live)).await?,
         }
         let now = now_ms();
         let timeout = record.request.timeout.map(|timeout| timeout.as_millis() as u64);
-        let updated = slot.update(&self.0.records, |record| {
+        let remember = |record: &Record| match ahead {
+            true => self.0.records.put_instead_of(record, &self.0.pools.warm),
+            false => self.0.records.put(record),
+        };
+        let updated = slot.update_by(remember, |record| {
             record.state = State::Running;
             let before = record.image.replace(image);
             record.origin = record.origin.take().or(before);
@@ -307,16 +324,40 @@ impl Sandboxes {
             record.ends_ms = timeout.map(|timeout| now.saturating_add(timeout));
         })?;
         slot.activity.touch();
-        self.watch(slot, live);
         match ahead {
-            // It has a deadline, which its claimer does not have to wait for the end of.
+            // It has a deadline already. Its claimer has something to do with it now, and should not share the processor with
+            // what can be done a moment later.
             true => drop(tokio::spawn({
                 let (this, slot) = (self.clone(), slot.clone());
-                async move { this.schedule(&slot).await }
+                async move {
+                    tokio::time::sleep(AFTERWARDS).await;
+                    this.watch(&slot, live);
+                    this.schedule(&slot).await;
+                }
             })),
-            false => self.schedule(slot).await,
+            false => {
+                self.watch(slot, live);
+                self.schedule(slot).await;
+            }
         }
         Ok(updated)
+    }
+
+    /// Makes a machine for a record, which goes on from a memory where there is one.
+    async fn make(
+        &self,
+        record: &Record,
+        spec: Spec,
+        memory: Option<&SavedMemory>,
+        patron: &Patron,
+    ) -> Result<Sandbox, LifeError> {
+        let volumes = self.binds_of(record)?;
+        let image = self.0.engine.image_of(&spec).await?;
+        let (engine, id) = (&self.0.engine, record.id.clone());
+        Ok(match memory {
+            Some(memory) => engine.restore_lasting(id, spec, image, volumes, memory, patron).await?,
+            None => engine.create_lasting(id, spec, image, volumes, patron).await?,
+        })
     }
 
     /// Where its volumes are.

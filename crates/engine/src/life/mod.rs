@@ -24,6 +24,7 @@ pub mod record;
 pub mod sandboxes;
 mod saving;
 pub mod snapshot;
+mod to_the_end;
 pub mod volume;
 
 pub use archive::{Leaving, Wish};

@@ -88,11 +88,12 @@ pub(super) fn accounts(spent: Collection<Spent>) -> Result<Arc<Accounts>, LifeEr
 }
 
 impl Sandboxes {
-    /// Finds the values of a new sandbox's secrets and remembers them.
-    pub(super) fn keep_secrets(&self, record: &Record, given: &Values) -> Result<Private, LifeError> {
+    /// Finds the values of a new sandbox's secrets and remembers them. A machine that was made ahead may be `trusting` an
+    /// authority already, and can be given secrets later if it has none now.
+    pub(super) fn keep_secrets(&self, record: &Record, given: &Values, trusting: bool) -> Result<Private, LifeError> {
         let spec = &record.request.spec;
-        // A machine that was made ahead may trust an authority already, and can be given secrets later if it has none now.
-        let kept = self.0.secrets.get(&record.id)?.map(|document| document.kept).unwrap_or_default();
+        let known = if trusting { self.0.secrets.get(&record.id)? } else { None };
+        let kept = known.map(|document| document.kept).unwrap_or_default();
         let private = match spec.is_read_along() {
             true => Private::prepare_on(spec, given, &kept),
             false => Private::restore(spec, &kept),

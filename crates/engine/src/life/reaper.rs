@@ -33,8 +33,7 @@ fn look(sandboxes: &Sandboxes) -> Duration {
     let slots: Vec<Arc<Slot>> = sandboxes.slots().values().cloned().collect();
     let mut wait = LOOK;
     for slot in slots {
-        let record = slot.record();
-        match due(&record, &slot) {
+        match slot.with_record(|record| due(record, &slot)) {
             Due::Now(action) => {
                 let (sandboxes, slot) = (sandboxes.clone(), slot.clone());
                 tokio::spawn(async move { carry_out(&sandboxes, &slot, action).await });

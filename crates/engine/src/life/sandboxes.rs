@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sloplet_store::{Collection, Store};
+use sloplet_store::{Collection, Store, StoreError};
 use tokio::sync::Notify;
 use tracing::Instrument as _;
 
@@ -17,6 +17,7 @@ use super::pool::Pools;
 use super::private::{self, Secrets, Spent};
 use super::record::{Record, State};
 use super::snapshot::Snapshot;
+use super::to_the_end::ToTheEnd;
 use super::volume::{Volume, Volumes};
 use crate::Engine;
 use crate::driver::Usage;
@@ -145,6 +146,11 @@ impl Sandboxes {
         Ok(self.slot(owner, id)?.record())
     }
 
+    /// The id of a sandbox, by id or name.
+    pub fn id_of(&self, owner: &str, id: &str) -> Result<String, LifeError> {
+        Ok(self.slot(owner, id)?.with_record(|record| record.id.clone()))
+    }
+
     /// Finds a sandbox whoever owns it: for those who show its token.
     pub fn get_any(&self, id: &str) -> Result<Record, LifeError> {
         Ok(self.slot_of_any(id)?.record())
@@ -168,7 +174,7 @@ impl Sandboxes {
     pub async fn reach(&self, id: &str) -> Result<Reached, LifeError> {
         loop {
             let slot = self.slot_of_any(id)?;
-            if let (State::Running, Some(live)) = (slot.record().state, slot.live()) {
+            if let (State::Running, Some(live)) = (slot.with_record(|record| record.state), slot.live()) {
                 return Ok(Reached { live, _in_use: slot.activity.begin() });
             }
             // It may be changing right now: look again when that is done.
@@ -243,7 +249,7 @@ impl Sandboxes {
     /// By id or name.
     pub(super) fn slot(&self, owner: &str, id: &str) -> Result<Arc<Slot>, LifeError> {
         let slots = self.slots();
-        if let Some(slot) = slots.get(id).filter(|slot| slot.record().owner == owner) {
+        if let Some(slot) = slots.get(id).filter(|slot| slot.with_record(|record| record.owner == owner)) {
             return Ok(slot.clone());
         }
         let named = slots.values().find(|slot| {
@@ -270,10 +276,8 @@ impl Sandboxes {
         &self,
         change: impl Future<Output = Result<T, LifeError>> + Send + 'static,
     ) -> Result<T, LifeError> {
-        match tokio::spawn(change.in_current_span()).await {
-            Ok(result) => result,
-            Err(_) => Err(LifeError::Conflict("the server is ending".into())),
-        }
+        // In a box before it is moved: some are large.
+        ToTheEnd::new(Box::pin(change).in_current_span()).await
     }
 }
 
@@ -313,10 +317,19 @@ impl Slot {
         records: &Collection<Record>,
         change: impl FnOnce(&mut Record),
     ) -> Result<Record, LifeError> {
+        self.update_by(|changed| records.put(changed), change)
+    }
+
+    /// The same, remembered in a way of its own.
+    pub(super) fn update_by(
+        &self,
+        remember: impl FnOnce(&Record) -> Result<(), StoreError>,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<Record, LifeError> {
         let mut record = self.lock_record();
         let mut changed = record.clone();
         change(&mut changed);
-        records.put(&changed)?;
+        remember(&changed)?;
         *record = changed.clone();
         Ok(changed)
     }

@@ -15,8 +15,8 @@ use sloplet_wire::Exit;
 use utoipa::ToSchema;
 
 use super::extract::{Payload, Segments, optional_unit};
+use super::processes::reach;
 use super::sandbox::variables;
-use super::sandboxes::find;
 use crate::app::App;
 use crate::auth::Access;
 use crate::error::ApiError;
@@ -184,8 +184,7 @@ pub async fn exec(
         stdin: input.is_some(),
         ..Command::new(command.words()?)
     };
-    let record = find(&app, &access, &id)?;
-    let reached = app.sandboxes().reach(&record.id).await?;
+    let reached = reach(&app, &access, &id).await?;
     let started = Instant::now();
     let process = reached.sandbox.exec(command).await?;
     Ok(Json(finish(process, input, limit, started).await?))

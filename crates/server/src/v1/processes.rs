@@ -19,7 +19,6 @@ use super::document::Binary;
 use super::exec::{CommandLine, directory};
 use super::extract::{OptionalPayload, Params, Payload, Segments, optional_unit};
 use super::sandbox::variables;
-use super::sandboxes::find;
 use crate::app::App;
 use crate::auth::Access;
 use crate::error::ApiError;
@@ -220,8 +219,8 @@ impl Process {
 
 /// The sandbox of a request, running.
 pub async fn reach(app: &App, access: &Access, id: &str) -> Result<Reached, ApiError> {
-    let record = find(app, access, id)?;
-    Ok(app.sandboxes().reach(&record.id).await?)
+    let id = app.sandboxes().id_of(&access.owner, id)?;
+    Ok(app.sandboxes().reach(&id).await?)
 }
 
 /// A process that was started through the API.

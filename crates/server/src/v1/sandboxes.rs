@@ -66,7 +66,7 @@ fn from_pool(
     body: CreateSandbox,
     key: Option<String>,
 ) -> Result<(NewSandbox, Values), ApiError> {
-    let known = app.sandboxes().pool(&access.owner, &pool)?.record;
+    let known = app.sandboxes().pool_record(&access.owner, &pool)?;
     let said = body.image.is_some();
     let (mut request, values) = body.into_request(&known.spec, access, key)?;
     if said {

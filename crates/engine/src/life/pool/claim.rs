@@ -101,6 +101,18 @@ impl Claim {
         self.warm.as_ref().map(|warm| warm.sandbox.id())
     }
 
+    /// Whether nothing of this request enters the machine before it is the claimer's: until then it can go back to its pool,
+    /// also by way of a server that starts anew.
+    pub(in crate::life) fn leaves_no_trace(&self, request: &NewSandbox) -> bool {
+        let as_made = |warm: &Warm| is_as_made(warm.sandbox.spec(), request);
+        self.warm.as_ref().is_some_and(as_made) && !request.spec.is_read_along()
+    }
+
+    /// Whether the machine's programs trust an authority already.
+    pub(in crate::life) fn is_trusting(&self) -> bool {
+        self.warm.as_ref().is_some_and(|warm| warm.trusting)
+    }
+
     /// Asks the machine whether it is well. The answer comes while other things are done.
     async fn ask(&mut self) {
         let Some(agent) = self.warm.as_ref().map(|warm| warm.sandbox.agent().clone()) else { return };

@@ -106,6 +106,11 @@ impl Sandboxes {
         self.0.pools.named(owner, name).map(|pool| self.status_of(&pool))
     }
 
+    /// What a pool is to be.
+    pub fn pool_record(&self, owner: &str, name: &str) -> Result<PoolRecord, LifeError> {
+        self.0.pools.named(owner, name).map(|pool| pool.with_record(Clone::clone))
+    }
+
     /// Forgets a pool and destroys its machines; sandboxes that came through it stay.
     pub async fn remove_pool(&self, owner: &str, name: &str) -> Result<(), LifeError> {
         let pool = self.0.pools.named(owner, name)?;

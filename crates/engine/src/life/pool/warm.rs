@@ -35,6 +35,8 @@ pub(super) struct Warm {
     pub(super) born_ms: u64,
     /// Its keeper may be of another build, and not know how to change it.
     pub(super) foreign: bool,
+    /// Its programs trust an authority, which is remembered.
+    pub(super) trusting: bool,
 }
 
 impl Warm {
@@ -107,9 +109,13 @@ impl Sandboxes {
             born_ms: now_ms(),
         };
         self.0.pools.warm.insert(&record)?;
+        let trusting = pool.config.secrets;
         let making = async {
             let image = self.0.engine.image_of(&spec).await?;
-            let private = self.authority_ahead(pool, &id)?;
+            let private = match trusting {
+                true => self.authority_ahead(pool, &id)?,
+                false => Private::default(),
+            };
             let patron = self.nobody(pool, &spec, private);
             let sandbox = self.0.engine.create_lasting(id.clone(), spec, image, Vec::new(), &patron).await?;
             match self.warm_up(pool, &sandbox).await {
@@ -129,7 +135,7 @@ impl Sandboxes {
         };
         (record.image, record.born_ms) = (Some(sandbox.image().clone()), now_ms());
         self.0.pools.warm.put(&record)?;
-        Ok(Warm { sandbox, born_ms: record.born_ms, foreign: false })
+        Ok(Warm { sandbox, born_ms: record.born_ms, foreign: false, trusting })
     }
 
     /// What makes its first user wait no longer than its second.
@@ -157,9 +163,6 @@ impl Sandboxes {
 
     /// An authority that its programs trust, for the secrets that it may be given.
     fn authority_ahead(&self, pool: &PoolRecord, id: &str) -> Result<Private, LifeError> {
-        if !pool.config.secrets {
-            return Ok(Private::default());
-        }
         let private = Private::without_secrets().map_err(|error| LifeError::Invalid(error.to_string()))?;
         self.keep_private(id, &pool.owner, &private)?;
         Ok(private)
@@ -189,8 +192,9 @@ impl Sandboxes {
         }
         let patron = self.nobody(pool, &spec, Private::default());
         let foreign = !adopted.same_build;
+        let trusting = self.0.secrets.get(&record.id)?.is_some();
         let sandbox = self.0.engine.take_over(adopted, spec, image, &patron).await?;
-        Ok(Some(Warm { sandbox, born_ms: record.born_ms, foreign }))
+        Ok(Some(Warm { sandbox, born_ms: record.born_ms, foreign, trusting }))
     }
 
     /// Takes over the machines that waited when an earlier server ended. Those of no pool are left in `living`; `known` are
