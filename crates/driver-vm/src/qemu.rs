@@ -182,7 +182,7 @@ pub fn arguments(program: &Path, start: &Start<'_>) -> Vec<String> {
     add("-nodefaults -no-user-config -display none -no-reboot -name sloplet");
     add("-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
     add(&format!("-machine {MACHINE},memory-backend=ram"));
-    add(start.accel.arguments(start.parallel));
+    add(start.accel.arguments(start.parallel || start.cpus == 1));
     let memory = start.memory;
     // Where it begins, a file, so that it can be saved by copying that; shared with nobody but who copies it.
     let (file, shared) = match start.from {

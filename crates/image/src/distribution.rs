@@ -18,6 +18,8 @@ pub fn build_image(store: &Store, recipe: &Recipe, progress: ProgressFn<'_>) -> 
     if let Some(program) = find_program("mmdebstrap") {
         let mut command = Command::new(program);
         command.args(["--variant=minbase", "--format=tar", "--quiet", &format!("--include={packages}")]);
+        // An archive may be out of reach for a moment.
+        command.arg("--aptopt=Acquire::Retries \"5\"");
         // A hook of several words is run as `sh -c <hook> exec <root>`, so its `$1` is the new root.
         command.args(recipe.scripts().iter().map(|script| format!("--customize-hook={script}")));
         command.arg(&release.codename).arg("-");

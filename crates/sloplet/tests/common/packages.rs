@@ -3,11 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+/// How often, and how long apart, a registry is tried that may be out of reach for a moment.
+const ATTEMPTS: usize = 6;
+const PAUSE: Duration = Duration::from_secs(15);
+
 /// A folder with the packages that a list names, installed once for each state of the list.
-pub fn installed(name: &str, list: &Path, install: impl FnOnce(&Path) -> Command) -> PathBuf {
+pub fn installed(name: &str, list: &Path, install: impl Fn(&Path) -> Command) -> PathBuf {
     let usual = || PathBuf::from("/var/cache/sloplet/tools");
     let tools = std::env::var_os("SLOPLET_TEST_TOOLS").map_or_else(usual, PathBuf::from);
     let text = fs::read(list).unwrap();
@@ -18,12 +23,19 @@ pub fn installed(name: &str, list: &Path, install: impl FnOnce(&Path) -> Command
     fs::create_dir_all(&tools).unwrap();
     let lock = fs::File::create(tools.join("lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
-    if !folder.join("complete").exists() {
+    for attempt in 1.. {
+        if folder.join("complete").exists() {
+            break;
+        }
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         let output = install(&folder).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        fs::write(folder.join("complete"), "").unwrap();
+        if output.status.success() {
+            fs::write(folder.join("complete"), "").unwrap();
+            break;
+        }
+        assert!(attempt < ATTEMPTS, "{}", String::from_utf8_lossy(&output.stderr));
+        std::thread::sleep(PAUSE);
     }
     folder
 }
