@@ -27,6 +27,18 @@ pub struct Kernel {
     pub version: String,
 }
 
+/// Kernels that are taken only where there is no other. With this one (Debian's 6.1.192), once a process in the guest has run out
+/// of memory, what reads the machine's disk may wait for ever: it cannot be saved then.
+const TROUBLED: [&str; 1] = ["6.1.0-55-cloud-amd64"];
+
+/// What to know of those.
+pub const TROUBLE: &str = "a machine in which a process ran out of memory may not be saved any more; take another";
+
+/// Whether a version, or the name of its package, is that of a kernel that is better not taken.
+pub fn is_troubled(name: &str) -> bool {
+    TROUBLED.iter().any(|version| name.ends_with(version))
+}
+
 /// What to do where there is none.
 pub const REMEDY: &str = "run 'sloplet vm setup' (downloads Debian's or Ubuntu's cloud kernel into the data folder), \
                           or name one in SLOPLET_VM_KERNEL";
@@ -60,12 +72,14 @@ pub fn digest(data_dir: &Path, kernel: &Kernel) -> std::io::Result<String> {
 fn newest(root: &Path) -> Option<Kernel> {
     let entries = fs::read_dir(root.join("boot")).ok()?;
     let mut found: Vec<Kernel> = entries.flatten().filter_map(|entry| at(&entry.path(), Some(root))).collect();
-    found.sort_by_key(|kernel| (kernel.version.contains("cloud"), numbers(&kernel.version)));
+    let rank =
+        |kernel: &Kernel| (!is_troubled(&kernel.version), kernel.version.contains("cloud"), numbers(&kernel.version));
+    found.sort_by_key(rank);
     found.pop()
 }
 
 /// The numbers in a version, to be compared.
-fn numbers(version: &str) -> Vec<u64> {
+pub fn numbers(version: &str) -> Vec<u64> {
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
@@ -195,9 +209,9 @@ mod tests {
     }
 
     #[test]
-    fn cloud_kernels_come_first_and_then_the_newest() {
+    fn cloud_kernels_come_first_and_then_the_newest_that_is_well() {
         let dir = tempfile::tempdir().unwrap();
-        for version in ["6.9.1-amd64", "6.1.0-9-cloud-amd64", "6.1.0-54-cloud-amd64"] {
+        for version in ["6.9.1-amd64", "6.1.0-9-cloud-amd64", "6.1.0-54-cloud-amd64", TROUBLED[0]] {
             fs::create_dir_all(dir.path().join("lib/modules").join(version).join("kernel")).unwrap();
             fs::create_dir_all(dir.path().join("boot")).unwrap();
             fs::write(dir.path().join("boot").join(format!("vmlinuz-{version}")), "x").unwrap();

@@ -60,10 +60,14 @@ pub fn probe(data_dir: &Path, outer: &dyn Driver) -> DriverReport {
 /// The guest's kernel: its version and its digest.
 fn own_kernel(data_dir: &Path) -> String {
     match kernel::find(data_dir) {
-        Ok(kernel) => match kernel::digest(data_dir, &kernel) {
-            Ok(digest) => format!("Linux {} in QEMU (sha256:{digest})", kernel.version),
-            Err(_) => format!("Linux {} in QEMU", kernel.version),
-        },
+        Ok(kernel) => {
+            let trouble =
+                if kernel::is_troubled(&kernel.version) { format!(": {}", kernel::TROUBLE) } else { String::new() };
+            match kernel::digest(data_dir, &kernel) {
+                Ok(digest) => format!("Linux {} in QEMU (sha256:{digest}){trouble}", kernel.version),
+                Err(_) => format!("Linux {} in QEMU{trouble}", kernel.version),
+            }
+        }
         Err(_) => "Linux in QEMU".into(),
     }
 }

@@ -41,6 +41,17 @@ pub fn try_kvm(data_dir: &Path, kernel: &Kernel, program: &Path) -> Result<Kvm, 
     kvm::probe(data_dir, &qemu, kernel, &boot::provide(data_dir, kernel, program)?)
 }
 
+/// The newest package of a cloud kernel of the same series that is better than this one.
+fn other_than(troubled: &str) -> Option<String> {
+    let (series, _) = troubled.strip_suffix("-cloud-amd64")?.rsplit_once('-')?;
+    let pattern = format!("^{series}-[0-9]+-cloud-amd64$");
+    let output = Command::new("apt-cache").args(["search", "--names-only", &pattern]).stdin(Stdio::null()).output();
+    let text = String::from_utf8_lossy(&output.ok()?.stdout).into_owned();
+    let names = text.lines().filter_map(|line| line.split_whitespace().next());
+    let others = names.filter(|name| *name != troubled && !kernel::is_troubled(name));
+    others.max_by_key(|name| kernel::numbers(name)).map(str::to_owned)
+}
+
 fn download(dir: &Path) -> Result<Vec<PathBuf>, DriverError> {
     let step = "download a kernel";
     let depends = |name: &str| -> Vec<String> {
@@ -54,6 +65,9 @@ fn download(dir: &Path) -> Result<Vec<PathBuf>, DriverError> {
     };
     let mut names: Vec<String> =
         PACKAGES.iter().map(|name| depends(name)).find(|names| !names.is_empty()).unwrap_or_default();
+    for name in names.iter_mut().filter(|name| kernel::is_troubled(name)) {
+        *name = other_than(name).unwrap_or_else(|| name.clone());
+    }
     // Ubuntu has the modules in a package of their own.
     names.extend(names.clone().iter().flat_map(|name| depends(name)));
     names.dedup();
