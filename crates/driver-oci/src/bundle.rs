@@ -104,7 +104,7 @@ fn mounts(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Vec<Value> {
     let mut terminals = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"].to_vec();
     if !flavour.has_kernel() {
         // The host has a number of them for all.
-        terminals.push("max=256");
+        terminals.push("max=64");
         shm.push("nr_inodes=16384".into());
     }
     let mut mounts = vec![

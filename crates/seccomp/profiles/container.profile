@@ -53,9 +53,6 @@ timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_c
 [allow] waiting for events
 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2
 
-[allow] asynchronous I/O of the old kind, which databases use; its operations are those of read and write
-io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents
-
 [allow] using sockets; which can be made is decided below
 connect accept accept4 bind listen shutdown getsockname getpeername getsockopt setsockopt
 sendto sendmsg sendmmsg recvfrom recvmsg recvmmsg
@@ -121,6 +118,10 @@ memfd_secret
 
 [ENOSYS] clone3 keeps its flags behind a pointer, where no filter sees them; C libraries fall back to clone
 clone3
+
+[ENOSYS] asynchronous I/O of the old kind: one number bounds its contexts for the whole host (fs.aio-max-nr), so one
+# sandbox could take it from all others; databases fall back to threads
+io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents
 
 [ENOSYS] mount tables and security modules of the host by new interfaces; nobody depends on them yet
 statmount listmount lsm_get_self_attr lsm_set_self_attr lsm_list_modules

@@ -279,6 +279,9 @@ fn promises() {
             check(profile, "ioctl", &[0, command | HIGH], EPERM);
         }
         check(profile, "socketpair", &[1, 1], ALLOW);
+        for name in ["io_setup", "io_submit", "io_getevents"] {
+            check(profile, name, &[], ENOSYS); // fs.aio-max-nr is one number for the whole host
+        }
         for (family, kind, protocol) in [(40, 1, 0), (38, 5, 0), (17, 3, 0x300), (30, 5, 0), (2 | HIGH | 1 << 20, 1, 0)]
         {
             check(profile, "socket", &[family, kind, protocol], EAFNOSUPPORT);

@@ -27,6 +27,7 @@ pub enum Call<'a> {
     PerfEventOpen,
     Userfaultfd { user_mode: bool },
     IoUringSetup,
+    IoSetup,
     FanotifyInit,
     MemfdSecret,
     InitModule,
@@ -94,6 +95,8 @@ pub fn attempt(call: Call<'_>) -> io::Result<i64> {
         }
         Call::Userfaultfd { user_mode } => raw(libc::SYS_userfaultfd, &[N(0o2_000_000 | i64::from(user_mode))]),
         Call::IoUringSetup => raw(libc::SYS_io_uring_setup, &[N(4), Page(&[])]),
+        // One request, into a page that is zero, as the kernel wants it.
+        Call::IoSetup => raw(libc::SYS_io_setup, &[N(1), Page(&[])]),
         Call::FanotifyInit => raw(libc::SYS_fanotify_init, &[N(0), N(0)]),
         Call::MemfdSecret => raw(447, &[N(0)]),
         Call::InitModule => raw(libc::SYS_init_module, &[N(0), N(0), Text(c"")]),

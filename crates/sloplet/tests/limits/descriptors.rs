@@ -99,3 +99,23 @@ fn watches() {
 fn sockets() {
     refused("import socket; socket.socketpair()[0].detach()", &["EMFILE", "ENOBUFS"]);
 }
+
+#[test]
+fn asynchronous_io_of_the_whole_host() {
+    for_everybody(|sloplet| {
+        // 206 is io_setup on x86-64, 0 on the architectures with the newer table.
+        let open =
+            "check(libc.syscall(206 if os.uname().machine == 'x86_64' else 0, 500, ctypes.byref(ctypes.c_ulong(0))))";
+        let ended = sloplet.python(&[], &exhaust(open, 1)).expect_code(0);
+        assert_eq!(ended.word(), "ENOSYS 0", "{}: {ended}", sloplet.name);
+        host_can(open);
+    });
+}
+
+#[test]
+fn terminals_of_one_sandbox_are_a_small_part_of_the_hosts() {
+    for_everybody(|sloplet| {
+        let ended = sloplet.python(&[], &exhaust("os.openpty()", 100)).expect_code(0);
+        assert_eq!(ended.word(), "ENOSPC 64", "{}: {ended}", sloplet.name);
+    });
+}

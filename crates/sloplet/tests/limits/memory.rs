@@ -63,6 +63,36 @@ fn files_in_memory() {
     for_everybody(|sloplet| bites(sloplet, &["--disk", "32MiB"], &[TMPFS, "32"]));
 }
 
+/// Fills the buffers of connections that nobody reads from, until `argv[1]` MiB are on their way or no more go in.
+const TCP: &str = "
+import socket, sys
+wanted, queued, kept = int(sys.argv[1]) << 20, 0, []
+listener = socket.create_server(('127.0.0.1', 0))
+while queued < wanted and len(kept) < 1000:
+    sender = socket.socket()
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+    sender.connect(listener.getsockname())
+    receiver = listener.accept()[0]
+    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+    sender.settimeout(0.02)
+    kept += [sender, receiver]
+    try:
+        while queued < wanted: queued += sender.send(bytes(1 << 16))
+    except TimeoutError: pass
+print(queued >> 20)";
+
+#[test]
+fn buffers_of_tcp_connections() {
+    for_everybody(|sloplet| {
+        let fill = |memory| sloplet.run(&["--memory", memory], &["python3", "-c", TCP, "200"]);
+        let few = fill("64MiB");
+        let queued = few.word().parse::<u64>().unwrap_or(0);
+        assert!(few.code == 137 || queued < 64, "{}: {queued} MiB in buffers of a 64 MiB sandbox: {few}", sloplet.name);
+        let many = fill("4GiB").expect_code(0);
+        assert_eq!(many.word(), "200", "{}: {many}", sloplet.name);
+    });
+}
+
 #[test]
 fn shared_memory_has_a_bound_of_its_own() {
     for_everybody(|sloplet| {

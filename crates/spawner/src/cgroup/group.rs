@@ -245,7 +245,9 @@ impl Group {
             fs::read_to_string(file).ok()
         };
         let number = |text: Option<String>| text.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0);
-        let memory = number(read(Controller::Memory, "memory.current", "memory.usage_in_bytes"));
+        // Version 1 counts the buffers of TCP connections apart; version 2 has them in the one figure.
+        let buffers = if two { None } else { read(Controller::Memory, "", "memory.kmem.tcp.usage_in_bytes") };
+        let memory = number(read(Controller::Memory, "memory.current", "memory.usage_in_bytes")) + number(buffers);
         let stat = read(Controller::Memory, "memory.stat", "memory.stat");
         let part = |two_name, one_name| field(stat.as_ref()?, if two { two_name } else { one_name });
         let droppable = part("inactive_file", "total_inactive_file");
@@ -314,10 +316,9 @@ fn limit_v1(controller: Controller, dir: &Path, limits: Limits) -> io::Result<()
         Controller::Memory => {
             fs::write(dir.join("memory.limit_in_bytes"), limits.memory.to_string())?;
             // Memory plus swap: the same number means no swap. Kernels without swap accounting lack the file.
-            match fs::write(dir.join("memory.memsw.limit_in_bytes"), limits.memory.to_string()) {
-                Err(error) if !absent(&error) => Err(error),
-                _ => Ok(()),
-            }
+            write_if_there(&dir.join("memory.memsw.limit_in_bytes"), limits.memory)?;
+            // Version 1 counts the buffers of TCP connections apart from all other memory.
+            write_if_there(&dir.join("memory.kmem.tcp.limit_in_bytes"), tcp_share(limits.memory))
         }
         Controller::Cpu => {
             // The period is the kernel's default in a new group.
@@ -332,14 +333,25 @@ fn limit_v2(controller: Controller, dir: &Path, limits: Limits) -> io::Result<()
     match controller {
         Controller::Memory => {
             fs::write(dir.join("memory.max"), limits.memory.to_string())?;
-            match fs::write(dir.join("memory.swap.max"), "0") {
-                Err(error) if !absent(&error) => Err(error),
-                _ => Ok(()),
-            }
+            // `memory.max` bounds the buffers of sockets, too.
+            write_if_there(&dir.join("memory.swap.max"), 0)
         }
         Controller::Cpu => fs::write(dir.join("cpu.max"), format!("{} {CPU_PERIOD_US}", quota_us(limits))),
         Controller::Pids => fs::write(dir.join("pids.max"), limits.pids.to_string()),
         Controller::Freezer => Ok(()),
+    }
+}
+
+/// What the buffers of TCP connections may take besides `memory`, where the kernel counts them apart.
+fn tcp_share(memory: u64) -> u64 {
+    (memory / 8).max(4 << 20)
+}
+
+/// Writes a limit; a kernel that was built without it lacks the file.
+fn write_if_there(file: &Path, limit: u64) -> io::Result<()> {
+    match fs::write(file, limit.to_string()) {
+        Err(error) if !absent(&error) => Err(error),
+        _ => Ok(()),
     }
 }
 

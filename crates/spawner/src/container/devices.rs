@@ -19,8 +19,8 @@ use crate::protocol::{During, Privilege, Problem};
 const NODES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
-/// Terminals a sandbox may open at once: the host has 4096 for all.
-const TERMINALS: &str = "256";
+/// Terminals a sandbox may open at once. The host has 4096 for all, a quarter of which only the host itself can open.
+const TERMINALS: &str = "64";
 
 /// Fills a `/dev` in the folder `at` of the spawner's templates; each sandbox gets a read-only copy of it, which costs
 /// one system call. Devices work in it because it belongs to the spawner's user namespace, not to the sandbox's; an
