@@ -4,9 +4,10 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::BytesMut;
-use sloplet_wire::{Attribute, Entry, Event, Exec, ProcessInfo, Request, Target, TerminalSize};
+use sloplet_wire::{Attribute, Entry, ErrorCode, Event, Exec, ProcessInfo, Request, Target, TerminalSize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::driver::{Driver, greet};
@@ -25,6 +26,9 @@ const WATCH_BACKLOG: Backlog = Backlog::DropOldest(1024 * 1024);
 
 /// [`Agent::send_input`] is cut into requests of this size.
 const INPUT_PIECE: usize = 128 * 1024;
+
+/// How long to wait at first when a process does not keep up with its input, and at most.
+const INPUT_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// A handle to an agent; clones share its connection.
 #[derive(Clone)]
@@ -138,16 +142,32 @@ impl Agent {
         self.ask(Request::Resize { pid, size }).await
     }
 
-    /// Writes to the standard input of any process started by the agent; `end` closes it afterwards.
+    /// Writes to the standard input of any process started by the agent, at the pace of the process; `end` closes it
+    /// afterwards. If dropped midway, some of it may have been written.
     pub async fn send_input(&self, pid: u32, mut data: &[u8], end: bool) -> Result<(), ClientError> {
         loop {
             let (piece, rest) = data.split_at(data.len().min(INPUT_PIECE));
             let last = rest.is_empty();
-            self.ask::<()>(Request::SendInput { pid, data: piece.to_vec().into(), end: end && last }).await?;
+            self.send_piece(pid, piece, end && last).await?;
             if last {
                 return Ok(());
             }
             data = rest;
+        }
+    }
+
+    /// One piece: taken whole or not at all, and offered again until it is.
+    async fn send_piece(&self, pid: u32, piece: &[u8], end: bool) -> Result<(), ClientError> {
+        let piece = piece.to_vec();
+        let (mut pause, longest) = INPUT_PAUSES;
+        loop {
+            match self.ask::<()>(Request::SendInput { pid, data: piece.clone().into(), end }).await {
+                Err(error) if error.failure().is_some_and(|failure| failure.code == ErrorCode::Exhausted) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(longest);
+                }
+                sent => return sent,
+            }
         }
     }
 

@@ -584,6 +584,24 @@ async fn a_request_that_does_not_fit_is_refused_and_long_input_is_cut() {
     assert_eq!(received, data);
 }
 
+#[tokio::test]
+async fn input_that_a_process_does_not_read_yet_is_offered_again() {
+    let (agent, mut script) = greeted().await;
+    let (sent, received) = both(agent.send_input(7, b"much", true), async {
+        for _ in 0..3 {
+            let (stream, _) = script.request().await;
+            let full = Failure { code: ErrorCode::Exhausted, message: "it does not read".into() };
+            script.event(stream, Event::Failed(full)).await;
+        }
+        let (stream, request) = script.request().await;
+        script.event(stream, Event::Done).await;
+        request
+    })
+    .await;
+    sent.unwrap();
+    assert!(matches!(received, Request::SendInput { pid: 7, data, end: true } if data[..] == *b"much"));
+}
+
 #[test]
 fn callers_are_told_when_the_runtime_goes_away() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

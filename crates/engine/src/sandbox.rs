@@ -201,7 +201,11 @@ impl Sandbox {
             denied.map_err(|error| refused(ErrorCode::Denied, error.to_string()))?;
         }
         self.standing.account.command().map_err(|refusal| refused(ErrorCode::Exhausted, refusal.to_string()))?;
-        let workdir = command.cwd.or_else(|| self.workdir());
+        let workdir = match (command.cwd, self.workdir()) {
+            // The agent would take it from the user's home.
+            (Some(path), Some(usual)) if !path.starts_with('/') => Some(format!("{usual}/{path}")),
+            (path, usual) => path.or(usual),
+        };
         let exec = Exec {
             argv: command.argv.into_iter().map(Into::into).collect(),
             env: self.environment(&command.env),

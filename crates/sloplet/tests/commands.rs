@@ -96,6 +96,36 @@ fn a_command_inside_behaves_as_if_it_ran_here() {
 }
 
 #[test]
+fn much_input_arrives_whole_and_at_once_whether_or_not_anything_is_printed() {
+    let host = Host::shared();
+    let server = Server::start(&host.root());
+    server.command(&["create", "--name", "my"]).expect_code(0);
+    let bytes: Vec<u8> = (0..32u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let run = |script: &str, input: &[u8]| {
+        server.invoke(&["exec", "my", "--", "sh", "-c", script]).input(input).finish().expect_code(0)
+    };
+    // It went at 192 KiB in 20 seconds.
+    run("cat >/dev/null", &bytes);
+    assert_eq!(run("wc -c", &bytes).word(), "33554432");
+    // What came while the command was slow to read was lost.
+    let slow = run("sleep 0.5; sha256sum", &bytes);
+    assert_eq!(slow.out(), run("sha256sum", &bytes).out());
+    let local = host.dir().join("sent");
+    fs::write(&local, &bytes).unwrap();
+    let sum = std::process::Command::new("sha256sum").stdin(fs::File::open(&local).unwrap()).output().unwrap();
+    assert_eq!(slow.stdout, sum.stdout);
+    // A command that never reads is heard to its end.
+    assert_eq!(
+        run("i=0; while [ $i -lt 20 ]; do echo $i; i=$((i+1)); done; seq 200000 | tail -1", &bytes)
+            .out()
+            .lines()
+            .last(),
+        Some("200000")
+    );
+    server.end();
+}
+
+#[test]
 fn an_interrupt_is_for_the_command_and_nothing_stays_when_its_client_is_killed() {
     let host = Host::shared();
     let server = Server::start(&host.root());

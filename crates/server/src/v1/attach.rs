@@ -12,6 +12,7 @@
 //! | server | `{"exit": {…}}` or `{"error": {"code": …, "message": …}}` | the last message |
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
@@ -19,11 +20,13 @@ use axum::extract::State as AppState;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use serde::Deserialize;
 use serde_json::json;
-use sloplet_engine::life::{Next, Reached, Source, Tracked};
+use sloplet_engine::life::{Next, Reached, Reader, Source, Tracked};
 use tokio::sync::mpsc;
 
+use super::exec::not_started;
 use super::extract::Segments;
 use super::processes::{ExitStatus, Signal, Size, StartProcess, reach, tracked};
 use crate::app::App;
@@ -42,6 +45,9 @@ pub const MESSAGE: usize = 1024 * 1024;
 
 /// Messages of input that wait for the process to read.
 const INPUT_QUEUE: usize = 4;
+
+/// How long a client may take to notice that all is said.
+const LINGER: Duration = Duration::from_secs(10);
 
 const HANGUP: i32 = 1;
 const KILL: i32 = 9;
@@ -111,6 +117,8 @@ async fn serve(mut socket: WebSocket, reached: Reached) {
         let _ = socket.send(Message::text(text.to_string())).await;
     }
     let _ = socket.send(Message::Close(None)).await;
+    // To close while input is still on its way would reset the connection, and the client might miss the last message.
+    let _ = tokio::time::timeout(LINGER, async { while let Some(Ok(_)) = socket.recv().await {} }).await;
 }
 
 async fn conduct(socket: &mut WebSocket, reached: &Reached) -> Result<(), ApiError> {
@@ -123,7 +131,10 @@ async fn conduct(socket: &mut WebSocket, reached: &Reached) -> Result<(), ApiErr
     let first: First = serde_json::from_str(&first)
         .map_err(|error| ApiError::bad_request(format!("the first message does not fit: {error}")))?;
     let (process, offset, keep) = match first {
-        First::Start(start) => (reached.start(start.process.into_command()?).await?, 0, start.keep),
+        First::Start(start) => {
+            let command = start.process.into_command()?;
+            (reached.start(command).await.map_err(not_started)?, 0, start.keep)
+        }
         First::Attach(Attach { pid, offset }) => (tracked(reached, pid)?, offset, true),
     };
     let started = json!({"started": {"pid": process.pid}}).to_string();
@@ -156,59 +167,101 @@ enum Over {
     Wrong(ApiError),
 }
 
+/// Passes bytes both ways, each at its own pace: a client that does not read is still heard, and one whose input waits
+/// still hears.
 async fn relay(socket: &mut WebSocket, process: &Arc<Tracked>, offset: u64) -> Over {
-    let mut reader = process.read_from(offset);
-    // Of its own, so that a process that does not read its input is still heard.
+    let (sink, stream) = socket.split();
+    let presence = Presence::default();
+    tokio::select! {
+        over = outward(sink, process.read_from(offset), &presence) => over,
+        over = inward(stream, process, &presence) => over,
+    }
+}
+
+/// Whether the client is still there.
+#[derive(Default)]
+struct Presence {
+    /// Rounds of silence.
+    silent: AtomicU32,
+    /// Whether it is listened to: not while its input waits.
+    heard: AtomicBool,
+}
+
+impl Presence {
+    /// Another round; whether the client is gone.
+    fn round(&self) -> bool {
+        if !self.heard.load(Relaxed) {
+            self.silent.store(0, Relaxed);
+            return false;
+        }
+        self.silent.fetch_add(1, Relaxed) >= SILENT_ROUNDS
+    }
+
+    fn listen(&self) {
+        self.silent.store(0, Relaxed);
+        self.heard.store(true, Relaxed);
+    }
+
+    fn turn_away(&self) {
+        self.heard.store(false, Relaxed);
+    }
+}
+
+async fn outward(mut sink: impl Sink<Message> + Unpin, mut reader: Reader, presence: &Presence) -> Over {
+    let mut ping = tokio::time::interval_at((Instant::now() + PING_EVERY).into(), PING_EVERY);
+    loop {
+        let (message, last) = tokio::select! {
+            next = reader.next() => match next {
+                Some(Next::Chunk(chunk)) => (Message::Binary(framed(chunk.source, &chunk.bytes)), false),
+                Some(Next::Ended(ended)) => {
+                    (Message::text(json!({"exit": ExitStatus::from(&ended)}).to_string()), true)
+                }
+                None => return Over::Ended,
+            },
+            _ = ping.tick() => match presence.round() {
+                true => return Over::Left,
+                false => (Message::Ping(Bytes::new()), false),
+            },
+        };
+        if sink.send(message).await.is_err() {
+            return Over::Left;
+        }
+        if last {
+            return Over::Ended;
+        }
+    }
+}
+
+async fn inward(
+    mut stream: impl Stream<Item = Result<Message, axum::Error>> + Unpin,
+    process: &Arc<Tracked>,
+    presence: &Presence,
+) -> Over {
+    // Of its own, so that a process that does not read its input still gets signals.
     let (input, queue) = mpsc::channel(INPUT_QUEUE);
     let _feeding = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(feed(process.clone(), queue)));
-    let mut ping = tokio::time::interval_at((Instant::now() + PING_EVERY).into(), PING_EVERY);
-    let mut silent = 0;
     loop {
-        tokio::select! {
-            next = reader.next() => {
-                let (message, last) = match next {
-                    Some(Next::Chunk(chunk)) => (Message::Binary(framed(chunk.source, &chunk.bytes)), false),
-                    Some(Next::Ended(ended)) => {
-                        (Message::text(json!({"exit": ExitStatus::from(&ended)}).to_string()), true)
-                    }
-                    None => return Over::Ended,
-                };
-                if socket.send(message).await.is_err() {
-                    return Over::Left;
-                }
-                if last {
-                    return Over::Ended;
-                }
+        presence.turn_away();
+        // Nothing is taken while input waits: the client feels it, as the writer of a full pipe would.
+        let Ok(room) = input.reserve().await else { return Over::Left };
+        presence.listen();
+        let said = match stream.next().await {
+            Some(Ok(Message::Binary(bytes))) => {
+                room.send((bytes, false));
+                continue;
             }
-            // Not while input waits: the client feels it, as the writer of a full pipe would.
-            message = socket.recv(), if input.capacity() > 0 => {
-                silent = 0;
-                let said = match message {
-                    Some(Ok(Message::Binary(bytes))) => {
-                        let _ = input.try_send((bytes, false));
-                        continue;
-                    }
-                    Some(Ok(Message::Text(text))) => text,
-                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
-                    Some(Ok(Message::Close(_)) | Err(_)) | None => return Over::Left,
-                };
-                match serde_json::from_str(&said) {
-                    Ok(Control::CloseStdin(end)) => drop(input.try_send((Bytes::new(), end))),
-                    Ok(Control::Resize(size)) => match size.try_into() {
-                        Ok(size) => drop(process.resize(size).await),
-                        Err(error) => return Over::Wrong(error),
-                    },
-                    Ok(Control::Signal(signal)) => drop(process.signal(signal as i32, true).await),
-                    Err(error) => return Over::Wrong(ApiError::bad_request(format!("not understood: {error}"))),
-                }
-            }
-            _ = ping.tick() => {
-                silent += 1;
-                let gone = silent > SILENT_ROUNDS && input.capacity() > 0;
-                if gone || socket.send(Message::Ping(Bytes::new())).await.is_err() {
-                    return Over::Left;
-                }
-            }
+            Some(Ok(Message::Text(text))) => text,
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return Over::Left,
+        };
+        match serde_json::from_str(&said) {
+            Ok(Control::CloseStdin(end)) => room.send((Bytes::new(), end)),
+            Ok(Control::Resize(size)) => match size.try_into() {
+                Ok(size) => drop(process.resize(size).await),
+                Err(error) => return Over::Wrong(error),
+            },
+            Ok(Control::Signal(signal)) => drop(process.signal(signal as i32, true).await),
+            Err(error) => return Over::Wrong(ApiError::bad_request(format!("not understood: {error}"))),
         }
     }
 }

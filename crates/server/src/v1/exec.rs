@@ -5,16 +5,18 @@ use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State as AppState;
+use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
-use sloplet_client::Process;
+use sloplet_client::{ClientError, Process};
 use sloplet_engine::Command;
 use sloplet_policy::{ByteSize, Span};
-use sloplet_wire::Exit;
+use sloplet_wire::{ErrorCode, Exit};
 use utoipa::ToSchema;
 
-use super::extract::{Payload, Segments, optional_unit};
+use super::extract::{Segments, optional_unit};
+use super::input::{Input, Order};
 use super::processes::reach;
 use super::sandbox::variables;
 use crate::app::App;
@@ -71,7 +73,7 @@ pub struct Exec {
     /// Variables on top of the sandbox's.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Where it starts; absolute.
+    /// Where it starts; relative to where the sandbox's commands start.
     #[schema(example = "/tmp")]
     cwd: Option<String>,
     /// Who it runs as: name, uid or uid:gid.
@@ -165,57 +167,101 @@ pub struct ExecResult {
 }
 
 /// Run a command and wait for its end. If the client leaves, the command is killed.
+///
+/// A program that does not exist or cannot be executed is a result, too, as in a shell: exit code 127 or 126. Input of any size
+/// goes as a form (`multipart/form-data`): the part `exec` is this body, the part `stdin` after it is the input.
 #[utoipa::path(post, path = "/sandboxes/{id}/exec", tag = "commands", request_body = Exec,
     params(("id" = String, Path, description = "The sandbox's id or name")), responses((status = 200, body = ExecResult)))]
 pub async fn exec(
     AppState(app): AppState<App>,
     access: Access,
     Segments(id): Segments<String>,
-    Payload(body): Payload<Exec>,
+    order: Order,
 ) -> Result<Json<ExecResult>, ApiError> {
-    let Exec { command, env, cwd, user, stdin, stdin_base64, timeout, output_limit } = body;
+    let Exec { command, env, cwd, user, stdin, stdin_base64, timeout, output_limit } = order.exec;
     let bounds = Bounds { stdin, stdin_base64, timeout, output_limit };
-    let (input, limit) = (bounds.input()?, bounds.output_limit()?);
+    let (given, limit) = (Input::from(bounds.input()?), bounds.output_limit()?);
+    let input = match order.rest {
+        Some(_) if given.is_some() => return Err(ApiError::bad_request("give the input once")),
+        Some(rest) => rest,
+        None => given,
+    };
+    let words = command.words()?;
+    let program = words[0].clone();
     let command = Command {
         env: variables(&env)?,
         cwd: directory(cwd)?,
         user,
         timeout: Some(bounds.timeout()?),
         stdin: input.is_some(),
-        ..Command::new(command.words()?)
+        ..Command::new(words)
     };
     let reached = reach(&app, &access, &id).await?;
     let started = Instant::now();
-    let process = reached.sandbox.exec(command).await?;
-    Ok(Json(finish(process, input, limit, started).await?))
+    let result = match reached.sandbox.exec(command).await {
+        Ok(process) => finish(process, input, limit, started).await?,
+        Err(error) => {
+            let result = ExecResult::not_executed(&program, error)?;
+            input.feed(None).await?;
+            result
+        }
+    };
+    Ok(Json(result))
 }
 
-/// A working directory: absolute.
+/// A working directory; a relative one is below the sandbox's own.
 pub fn directory(path: Option<String>) -> Result<Option<String>, ApiError> {
     match path {
-        Some(path) if !path.starts_with('/') || path.contains('\0') => {
-            Err(ApiError::bad_request("cwd: give an absolute path"))
-        }
+        Some(path) if path.is_empty() || path.contains('\0') => Err(ApiError::bad_request("cwd: this is no path")),
         path => Ok(path),
+    }
+}
+
+/// Why a command did not start. A key that may not do it is another matter, and the only one that is 403.
+pub fn not_started(error: ClientError) -> ApiError {
+    let error = ApiError::from(error);
+    let status = if error.status == StatusCode::FORBIDDEN { StatusCode::BAD_REQUEST } else { error.status };
+    ApiError { status, ..error }
+}
+
+impl ExecResult {
+    /// As a shell tells of a program that it cannot execute; any other failure is one of the request.
+    fn not_executed(program: &str, error: ClientError) -> Result<Self, ApiError> {
+        let about = |message: &str| message.strip_prefix(program).is_some_and(|rest| rest.starts_with(": "));
+        let exit_code = match error.failure() {
+            Some(failure) if about(&failure.message) => match failure.code {
+                ErrorCode::NotFound => 127,
+                ErrorCode::Denied | ErrorCode::Invalid => 126,
+                _ => return Err(not_started(error)),
+            },
+            _ => return Err(not_started(error)),
+        };
+        Ok(Self {
+            exit_code,
+            signal: None,
+            timed_out: false,
+            stdout: String::new(),
+            stderr: format!("sloplet: {error}\n"),
+            stdout_base64: None,
+            stderr_base64: None,
+            truncated: false,
+            duration_ms: 0,
+            cpu_us: 0,
+            max_rss_kib: 0,
+        })
     }
 }
 
 /// Feeds a process and waits for its end.
 pub async fn finish(
     mut process: Process,
-    input: Option<Vec<u8>>,
+    input: Input,
     limit: usize,
     started: Instant,
 ) -> Result<ExecResult, ApiError> {
     let stdin = process.take_stdin();
-    let feed = async {
-        if let (Some(mut stdin), Some(input)) = (stdin, input) {
-            // It may take less than it is given.
-            let _ = stdin.write(input).await;
-        }
-    };
-    let (output, ()) = tokio::join!(process.output(limit), feed);
-    let output = output?;
+    let ending = async { Ok(process.output(limit).await?) };
+    let (output, ()) = tokio::try_join!(ending, input.feed(stdin))?;
     let (stdout, stdout_base64) = text(output.stdout);
     let (stderr, stderr_base64) = text(output.stderr);
     let Exit { signal, timed_out, cpu_us, max_rss_kib, .. } = output.exit;

@@ -40,7 +40,8 @@ async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiE
     })
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+/// A JSON object.
+pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     // A list of values in the order of the fields would be taken, too: nobody means that.
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(ApiError::bad_request("the body must be a JSON object"));

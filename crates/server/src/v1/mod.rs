@@ -15,6 +15,7 @@ mod extract;
 mod files;
 mod images;
 mod info;
+mod input;
 mod keys;
 mod lifecycle;
 mod metrics;

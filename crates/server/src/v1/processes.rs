@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::State as AppState;
 use axum::http::StatusCode;
+use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use sloplet_engine::Command;
 use sloplet_engine::life::{Ended, Live, Reached, Tracked};
@@ -16,7 +17,7 @@ use sloplet_wire::{ProcessInfo, TerminalSize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::document::Binary;
-use super::exec::{CommandLine, directory};
+use super::exec::{CommandLine, directory, not_started};
 use super::extract::{OptionalPayload, Params, Payload, Segments, optional_unit};
 use super::sandbox::variables;
 use crate::app::App;
@@ -39,7 +40,7 @@ pub struct StartProcess {
     /// Variables on top of the sandbox's.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Where it starts; absolute.
+    /// Where it starts; relative to where the sandbox's commands start.
     cwd: Option<String>,
     /// Who it runs as: name, uid or uid:gid.
     user: Option<String>,
@@ -240,7 +241,7 @@ pub async fn start(
     Payload(body): Payload<StartProcess>,
 ) -> Result<(StatusCode, Json<Process>), ApiError> {
     let command = body.into_command()?;
-    let started = reach(&app, &access, &id).await?.start(command).await?;
+    let started = reach(&app, &access, &id).await?.start(command).await.map_err(not_started)?;
     Ok((StatusCode::CREATED, Json(Process::of(&started))))
 }
 
@@ -356,7 +357,7 @@ pub struct InputEnd {
     close: bool,
 }
 
-/// Write to a process's standard input.
+/// Write to a process's standard input, at the pace at which it reads. The body may have any size.
 #[utoipa::path(post, path = "/sandboxes/{id}/processes/{pid}/stdin", tag = "processes",
     request_body(content = Binary, content_type = "application/octet-stream"),
     params(("id" = String, Path, description = "The sandbox's id or name"), ("pid" = u32, Path, description = "Its pid"), InputEnd),
@@ -366,17 +367,20 @@ pub async fn stdin(
     access: Access,
     Segments((id, pid)): Segments<(String, u32)>,
     Params(InputEnd { close }): Params<InputEnd>,
-    body: Bytes,
+    body: Body,
 ) -> Result<StatusCode, ApiError> {
     let reached = reach(&app, &access, &id).await?;
     let process = tracked(&reached, pid)?;
-    match tokio::time::timeout(INPUT_PATIENCE, process.send_input(&body, close)).await {
-        Ok(done) => done.map(|()| StatusCode::NO_CONTENT).map_err(Into::into),
-        Err(_) => {
-            let message = format!("process {pid} does not read its input: some of this was not written");
-            Err(ApiError::conflict(message))
-        }
+    let stuck = |_| ApiError::conflict(format!("process {pid} does not read its input: some of this was not written"));
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| ApiError::bad_request("the body broke off: some of it was written"))?;
+        tokio::time::timeout(INPUT_PATIENCE, process.send_input(&piece, false)).await.map_err(stuck)??;
     }
+    if close {
+        tokio::time::timeout(INPUT_PATIENCE, process.send_input(b"", true)).await.map_err(stuck)??;
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Change the size of a process's terminal.

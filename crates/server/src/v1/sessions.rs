@@ -322,7 +322,7 @@ pub async fn exec(
         Command { stdin: input.is_some(), timeout: Some(timeout), ..shell(&reached, &stored, &command).await };
     let started = Instant::now();
     let process = reached.sandbox.exec(command).await?;
-    Ok(Json(finish(process, input, limit, started).await?))
+    Ok(Json(finish(process, input.into(), limit, started).await?))
 }
 
 /// A command for a session, in the background.

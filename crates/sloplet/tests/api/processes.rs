@@ -1,7 +1,11 @@
 //! Commands and background processes: their streams, their ends, and what is kept for those who come back.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
+use crate::common::http::Reply;
 use crate::common::{Host, Server};
 
 fn server_with_sandbox(host: &Host) -> Server {
@@ -41,7 +45,19 @@ fn a_command_is_run_and_its_end_told_honestly() {
     assert_eq!(ran["stdout"].as_str().unwrap().trim(), (5 << 20).to_string());
     let ran = exec(&server, json!({"command": "true", "stdin": "nobody reads this".repeat(100_000)}));
     assert_eq!(ran["exit_code"], 0);
-    server.ask("POST", "/sandboxes/my/exec", Some(json!({"command": ["nonsense"]}))).expect_refusal(404);
+    // As a shell tells it, and never as something that the key may not do.
+    for (command, code) in
+        [(json!(["nonsense"]), 127), (json!(["/none"]), 127), (json!(["/etc/passwd"]), 126), (json!(["/tmp"]), 126)]
+    {
+        let ran = exec(&server, json!({"command": command}));
+        assert_eq!((&ran["exit_code"], &ran["stdout"]), (&json!(code), &json!("")), "{ran}");
+        assert!(ran["stderr"].as_str().unwrap().contains(command[0].as_str().unwrap()), "{ran}");
+        let started = server.ask("POST", "/sandboxes/my/processes", Some(json!({"command": command})));
+        started.expect_refusal(if code == 127 { 404 } else { 400 });
+    }
+    // A relative folder is below the one where commands start.
+    let ran = exec(&server, json!({"command": "mkdir -p below && cd below && pwd"}));
+    assert_eq!(exec(&server, json!({"command": "pwd", "cwd": "below"}))["stdout"], ran["stdout"]);
     server.end();
 }
 
@@ -241,5 +257,45 @@ fn what_a_sandbox_uses_is_told_over_time() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     server.ask("DELETE", "/sandboxes/my", None).expect(204);
+    server.end();
+}
+
+/// A request for `…/exec` as a form.
+fn form(server: &Server, exec: &Value, stdin: &[u8]) -> Reply {
+    let head = |name: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+    let mut body = format!("{}{exec}\r\n{}", head("exec"), head("stdin")).into_bytes();
+    body.extend_from_slice(stdin);
+    body.extend_from_slice(b"\r\n--b--\r\n");
+    let more = format!("Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {}\r\n", body.len());
+    server.send_as(&server.key, "POST", "/sandboxes/my/exec", &more, &body)
+}
+
+#[test]
+fn input_of_any_size_goes_in_whole_and_at_the_pace_of_its_reader() {
+    let host = Host::shared();
+    let server = server_with_sandbox(&host);
+    let bytes: Vec<u8> = (0..32u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    // More than a body of JSON may have.
+    let ran = form(&server, &json!({"command": "wc -c; sha256sum </dev/null"}), &bytes).expect(200).json();
+    assert!(ran["stdout"].as_str().unwrap().starts_with("33554432\n"), "{ran}");
+    // Who does not read is not waited for, and still heard.
+    let ran = form(&server, &json!({"command": "seq 1000"}), &bytes).expect(200).json();
+    assert!(ran["stdout"].as_str().unwrap().ends_with("1000\n"), "{ran}");
+    assert_eq!(form(&server, &json!({"command": ["nonsense"]}), &bytes).expect(200).json()["exit_code"], 127);
+    // The same for processes that run in the background.
+    let begin = json!({"command": "sleep 0.5; sha256sum >/tmp/sum; wc -c </tmp/sum", "stdin": true});
+    let pid = start(&server, begin);
+    let path = format!("/sandboxes/my/processes/{pid}");
+    server.send(&server.key, "POST", &format!("{path}/stdin?close=true"), &bytes).expect(204);
+    let started = Instant::now();
+    while server.ask("GET", &path, None).expect(200).json()["running"] == true {
+        assert!(started.elapsed() < Duration::from_secs(60), "it does not end");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let inside = exec(&server, json!({"command": "cut -c1-64 /tmp/sum"}))["stdout"].as_str().unwrap().trim().to_owned();
+    let file = host.dir().join("sent");
+    std::fs::write(&file, &bytes).unwrap();
+    let sum = std::process::Command::new("sha256sum").arg(&file).output().unwrap();
+    assert!(String::from_utf8_lossy(&sum.stdout).starts_with(&inside) && inside.len() == 64, "{inside}");
     server.end();
 }

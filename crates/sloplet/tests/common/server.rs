@@ -85,7 +85,12 @@ impl Server {
 
     /// A request with a key and any body.
     pub fn send(&self, key: &str, method: &str, path: &str, body: &[u8]) -> Reply {
-        let mut request = self.head(key, method, path, &format!("Content-Length: {}\r\n", body.len())).into_bytes();
+        self.send_as(key, method, path, &format!("Content-Length: {}\r\n", body.len()), body)
+    }
+
+    /// The same; `more` are its headers.
+    pub fn send_as(&self, key: &str, method: &str, path: &str, more: &str, body: &[u8]) -> Reply {
+        let mut request = self.head(key, method, path, more).into_bytes();
         request.extend_from_slice(body);
         http::exchange(&self.address, &request)
     }

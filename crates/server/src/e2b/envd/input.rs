@@ -1,7 +1,6 @@
 //! What is written to a process.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::response::Response;
@@ -16,12 +15,6 @@ use super::connect::{self, Code, Messages, RpcError};
 use super::json::Base64;
 use super::output::at;
 use super::process::Selector;
-
-/// Handed to the agent at once.
-const PIECE: usize = 64 * 1024;
-
-/// How long to wait at first when the process does not keep up, and at most.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -38,32 +31,17 @@ impl Input {
             (None, Some(_), false) => return Err(wrong("the process has no terminal: write to stdin, not to the pty")),
             _ => return Err(RpcError::invalid("input is either for stdin or for the pty")),
         };
-        for piece in data.chunks(PIECE) {
-            write_piece(process, piece).await?;
+        match process.send_input(&data, false).await {
+            Err(error) if error.failure().is_some_and(|failure| failure.code == ErrorCode::Invalid) => {
+                Err(wrong(&error.to_string()))
+            }
+            result => Ok(result?),
         }
-        Ok(())
     }
 }
 
 fn wrong(message: &str) -> RpcError {
     RpcError::new(Code::FailedPrecondition, message)
-}
-
-/// Writes at the pace of the process.
-async fn write_piece(process: &Tracked, piece: &[u8]) -> Result<(), RpcError> {
-    let (mut pause, longest) = PAUSES;
-    loop {
-        match process.send_input(piece, false).await {
-            Err(error) if error.failure().is_some_and(|failure| failure.code == ErrorCode::Exhausted) => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(longest);
-            }
-            Err(error) if error.failure().is_some_and(|failure| failure.code == ErrorCode::Invalid) => {
-                return Err(wrong(&error.to_string()));
-            }
-            result => return Ok(result?),
-        }
-    }
 }
 
 #[derive(Debug, Default, Deserialize)]
