@@ -140,3 +140,14 @@ def test_a_terminal(sandbox):
         terminal.write("stty size; exit 5\n")
         assert b"30 100" in b"".join(terminal.read())
         assert terminal.wait(timeout=30) == 5
+
+
+def test_input_may_have_any_size(sandbox):
+    data = bytes(range(256)) * (32 * 4096)
+    done = sandbox.exec("sha256sum", stdin=data, check=True)
+    assert done.stdout.split()[0] == sha256(data).hexdigest()
+    # Who does not read is heard all the same.
+    assert sandbox.exec("seq 3", stdin=data).stdout == "1\n2\n3\n"
+    process = sandbox.start("sleep 0.3; sha256sum", stdin=True)
+    process.write(data, close=True)
+    assert process.wait(timeout=60) == 0 and process.logs().split()[0] == sha256(data).hexdigest()

@@ -13,9 +13,12 @@ from sloplet import (
     CommandExecutionError,
     ConflictError,
     FileOperationError,
+    FilePermissionError,
     HibernationError,
     InvalidRequestError,
+    IsFolderError,
     NetworkRules,
+    NoSuchFileError,
     NotFoundError,
     QuotaError,
     Sandbox,
@@ -248,11 +251,25 @@ def test_errors_are_typed_and_say_what_to_do(sandbox, client, admin_key):
         Sandbox.create(image="nope")
     with pytest.raises(InvalidRequestError, match="512MiB"):
         Sandbox.create(memory="much")
-    with pytest.raises(InvalidRequestError, match="absolute"):
-        sandbox.exec("true", cwd="relative")
-    with pytest.raises(FileOperationError) as error:
-        sandbox.filesystem.read_file("/none")
-    assert error.value.status == 404
+    assert sandbox.exec("mkdir -p below/it && cd below/it && pwd").stdout == sandbox.exec("pwd", cwd="below/it").stdout
+    # As a shell tells it: nothing that a key could change.
+    assert [sandbox.exec([name]).exit_code for name in ("nonsense", "/none", "/etc/passwd", "/tmp")] == [127, 127, 126, 126]
+    with pytest.raises(NotFoundError, match="nonsense"):
+        sandbox.start(["nonsense"])
+    with pytest.raises(InvalidRequestError, match="/etc/passwd"):
+        sandbox.start(["/etc/passwd"])
+    files = sandbox.filesystem
+    with pytest.raises(NoSuchFileError) as error:
+        files.read_file("/none")
+    assert error.value.status == 404 and isinstance(error.value, FileNotFoundError) and isinstance(error.value, FileOperationError)
+    with pytest.raises(FilePermissionError, match="Permission denied") as error:
+        files.write_file("/etc/passwd", "")
+    assert isinstance(error.value, PermissionError)
+    with pytest.raises(IsFolderError) as error:
+        files.read_file("/tmp")
+    assert isinstance(error.value, IsADirectoryError)
+    with pytest.raises(SandboxNotFoundError):
+        Sandbox(sandbox.info.__class__(**{**sandbox.info.__dict__, "id": "none"}), client).filesystem.read_file("/x")
     url = client.info()["url"]
     with pytest.raises(AuthenticationError, match="SLOPLET_API_KEY"):
         Client(url, "wrong").info()

@@ -1,4 +1,4 @@
-//! Ends or pauses sandboxes whose time is over, or that nobody uses.
+//! Ends or pauses sandboxes whose time is over, or that nobody uses or holds.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,6 +12,9 @@ const IDLE_CHECK: Duration = Duration::from_secs(1);
 
 /// How often everything is looked at anyway.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// How soon it is looked again at what cannot be ended yet.
+const SOON: Duration = Duration::from_millis(100);
 
 /// How long the reason of a failure is kept.
 const FAILED_FOR: u64 = 3_600_000;
@@ -64,8 +67,12 @@ fn due(record: &Record, slot: &Slot) -> Due {
         let over = now_ms() > record.started_ms.saturating_add(FAILED_FOR);
         return if over { Due::Now(Action::Forget) } else { Due::Never };
     }
+    let lease = slot.lease.rest();
+    if lease == Some(Duration::ZERO) && record.state != State::Creating {
+        return Due::Now(Action::Destroy);
+    }
     if record.state != State::Running {
-        return Due::Never;
+        return lease.map_or(Due::Never, |rest| Due::In(rest.max(SOON)));
     }
     let mut rest = record.ends_ms.map(until_ms);
     if rest == Some(Duration::ZERO) {
@@ -82,7 +89,7 @@ fn due(record: &Record, slot: &Slot) -> Due {
         }
         rest = Some(rest.map_or(IDLE_CHECK, |rest| rest.min(IDLE_CHECK)));
     }
-    rest.map_or(Due::Never, Due::In)
+    rest.into_iter().chain(lease).min().map_or(Due::Never, Due::In)
 }
 
 async fn carry_out(sandboxes: &Sandboxes, slot: &Arc<Slot>, action: Action) {

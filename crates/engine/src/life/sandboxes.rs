@@ -12,6 +12,7 @@ use tracing::Instrument as _;
 use super::activity::Activity;
 use super::error::LifeError;
 use super::history::{self, History};
+use super::lease::Lease;
 use super::live::{Live, Reached};
 use super::pool::Pools;
 use super::private::{self, Secrets, Spent};
@@ -48,6 +49,8 @@ pub(super) struct Slot {
     /// None while it is being made, stopped or failed.
     live: Mutex<Option<Arc<Live>>>,
     pub(super) activity: Arc<Activity>,
+    /// Until when somebody holds it.
+    pub(super) lease: Lease,
     /// Held while its state changes.
     pub(super) changing: Arc<tokio::sync::Mutex<()>>,
     /// Held while its files are saved, or what was saved is used. Taken before `changing` by those who need both.
@@ -287,6 +290,7 @@ impl Slot {
             record: Mutex::new(record),
             live: Mutex::new(live),
             activity: Arc::default(),
+            lease: Lease::default(),
             changing: Arc::default(),
             saving: tokio::sync::Mutex::default(),
             wakes: AtomicU64::new(0),

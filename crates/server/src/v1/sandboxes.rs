@@ -5,10 +5,10 @@ use axum::extract::State as AppState;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use sloplet_engine::life::{Filter, NewSandbox, Record, State, Values};
-use sloplet_policy::Spec;
+use sloplet_policy::{Span, Spec};
 use utoipa::{IntoParams, ToSchema};
 
-use super::extract::{OptionalPayload, Params, Payload, Segments, said};
+use super::extract::{OptionalPayload, Params, Payload, Segments, optional_unit, said};
 use super::sandbox::{CreateSandbox, Sandbox, life};
 use crate::app::App;
 use crate::auth::{Access, Scope};
@@ -265,11 +265,16 @@ pub async fn remove(
 pub struct ChangeSandbox {
     /// How long it lives from now on; `null`: until it is removed.
     #[serde(default, deserialize_with = "said")]
-    #[schema(value_type = Option<String>, required, example = "2h", pattern = "^[1-9][0-9]{0,4}(ms|s|m|h|d)$")]
+    #[schema(value_type = Option<String>, example = "2h", pattern = "^[1-9][0-9]{0,4}(ms|s|m|h|d)$")]
     timeout: Option<Option<String>>,
+    /// It is removed, whatever state it is in, if this is not said again within so long: for clients that want what they made to
+    /// go when they do. `null`: it stays.
+    #[serde(default, deserialize_with = "said")]
+    #[schema(value_type = Option<String>, example = "2m", pattern = "^[1-9][0-9]{0,4}(ms|s|m|h|d)$")]
+    lease: Option<Option<String>>,
 }
 
-/// Change how long a sandbox lives.
+/// Change how long a sandbox lives, or hold it.
 #[utoipa::path(patch, path = "/sandboxes/{id}", tag = "sandboxes", request_body = ChangeSandbox,
     params(("id" = String, Path, description = "Its id or name")), responses((status = 200, body = Sandbox)))]
 pub async fn change(
@@ -278,11 +283,17 @@ pub async fn change(
     Segments(id): Segments<String>,
     Payload(body): Payload<ChangeSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    if body.timeout.is_none() {
-        return Err(ApiError::bad_request("say what to change: timeout"));
+    if body.timeout.is_none() && body.lease.is_none() {
+        return Err(ApiError::bad_request("say what to change: timeout or lease"));
     }
-    let record = app.sandboxes().get(&access.owner, &id)?;
-    let record = app.sandboxes().set_timeout(&access.owner, &record.id, life(body.timeout)?).await?;
+    let mut record = app.sandboxes().get(&access.owner, &id)?;
+    if let Some(lease) = body.lease {
+        let lease = optional_unit::<Span>("lease", lease.as_ref())?;
+        app.sandboxes().hold(&access.owner, &record.id, lease.map(|span| span.0))?;
+    }
+    if body.timeout.is_some() {
+        record = app.sandboxes().set_timeout(&access.owner, &record.id, life(body.timeout)?).await?;
+    }
     Ok(Json(Sandbox::of(record, &access)))
 }
 

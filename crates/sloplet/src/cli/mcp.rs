@@ -15,7 +15,7 @@ expose_port (ports), snapshot, restore (snapshots), network_status (network), sa
 
 Examples:
   sloplet mcp --print-config claude > .mcp.json
-  sloplet mcp --image code-interpreter --allow pypi.org --allow files.pythonhosted.org
+  sloplet mcp --image code-interpreter --allow api.github.com --allow example.com
   sloplet mcp --tools exec,files --mount .:/workspace --workdir /workspace
   sloplet mcp --read-only --sandbox my
   sloplet mcp --share ./data --tools code,share

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from asyncio import sleep as sleep
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Any, TypeVar
 
 import httpx
 
@@ -34,6 +34,35 @@ async def pieces(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
     for part in parts:
         yield part
         await asyncio.sleep(0)
+
+
+T = TypeVar("T")
+
+
+async def shielded(work: Coroutine[Any, Any, T]) -> T:
+    """Does something to its end even if the task is cancelled meanwhile, once or (as anyio's scopes do) again and again."""
+    # In a task of its own: a scope around this one does not reach it.
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            # Whoever cancels at every turn of the loop would keep it from anything else.
+            await _turn(task)
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()
+        raise cancelled
+    return task.result()
+
+
+async def _turn(task: asyncio.Future[Any]) -> None:
+    try:
+        await asyncio.wait([task], timeout=0.01)
+    except asyncio.CancelledError:
+        pass
 
 
 _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Place, Any]] = weakref.WeakKeyDictionary()

@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator
 from time import sleep as sleep
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -25,6 +25,14 @@ def run_program(words: list[str], timeout: float) -> tuple[int, str, str]:
 def pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Local data as a body."""
     yield from parts
+
+
+T = TypeVar("T")
+
+
+def shielded(done: T) -> T:
+    """What was done is done."""
+    return done
 
 
 _shared: dict[int, dict[Place, Any]] = {}

@@ -112,6 +112,20 @@ class FileOperationError(SandboxError):
     """A file could not be read, written or moved."""
 
 
+class NoSuchFileError(FileOperationError, NotFoundError, FileNotFoundError):
+    """There is no such file or folder inside."""
+
+
+class FilePermissionError(FileOperationError, PermissionError):
+    """The user inside may not do that with this file."""
+
+    usual_hint = "user='root' may more, where the image has it"
+
+
+class IsFolderError(FileOperationError, IsADirectoryError):
+    """A folder, where a file is needed."""
+
+
 class TransferError(FileOperationError):
     """A transfer broke off. Nothing half-written was left."""
 
@@ -145,14 +159,19 @@ class WarmUpTimeoutError(PoolError):
     """The pools were not filled in time."""
 
 
+def _of_files(path: str) -> bool:
+    return "/files" in path or "/archive" in path
+
+
 def of_status(status: int, message: str, path: str = "") -> SandboxError:
     """The error of a refused request."""
     kind: type[SandboxError] = SandboxError
     if status in (401, 403):
-        kind = FileOperationError if status == 403 and "/files" in path else AuthenticationError
+        inside = status == 403 and _of_files(path) and not message.startswith("this key ")
+        kind = FilePermissionError if inside else AuthenticationError
     elif status == 404:
-        if "/files" in path or "/archive" in path:
-            kind = FileOperationError if "sandbox" not in message else SandboxNotFoundError
+        if _of_files(path):
+            kind = SandboxNotFoundError if message.startswith("sandbox ") else NoSuchFileError
         elif "/snapshots/" in path:
             kind = SnapshotNotFoundError
         elif path.startswith("/sandboxes/") and path.count("/") == 2:
@@ -167,7 +186,9 @@ def of_status(status: int, message: str, path: str = "") -> SandboxError:
     elif status in (408, 507):
         kind = FileOperationError
     elif status in (400, 405, 413, 415, 422, 501):
-        kind = FileOperationError if "/files" in path or "/archive" in path else InvalidRequestError
+        kind = FileOperationError if _of_files(path) else InvalidRequestError
+        if _of_files(path) and ("is a folder" in message or "Is a directory" in message):
+            kind = IsFolderError
     return kind(message, status=status)
 
 
@@ -183,10 +204,13 @@ __all__ = [
     "CommandTimeoutError",
     "ConflictError",
     "FileOperationError",
+    "FilePermissionError",
     "HibernationError",
     "ImageNotValidatedError",
     "ImageValidationError",
     "InvalidRequestError",
+    "IsFolderError",
+    "NoSuchFileError",
     "NotFoundError",
     "PoolError",
     "PoolExhaustedError",

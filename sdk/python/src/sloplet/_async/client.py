@@ -102,7 +102,7 @@ class AsyncClient:
         wanted = {name: _text(value) for name, value in (params or {}).items() if value is not None}
         content = jsonlib.dumps(json).encode() if json is not None else body
         kind = {"Content-Type": "application/json" if json is not None else "application/octet-stream"}
-        limits = httpx.Timeout(timeout, connect=15.0, pool=None, write=USUAL_TIMEOUT)
+        limits = httpx.Timeout(timeout, connect=15.0, pool=None, write=max(timeout, USUAL_TIMEOUT))
         request = self._http.build_request(
             method, "/v1" + path, params=wanted or None, content=content, headers={**kind, **(headers or {})}, timeout=limits
         )

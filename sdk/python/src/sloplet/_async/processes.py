@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import fnmatch
+import json
+import uuid
 from collections.abc import AsyncIterator, Mapping
 
 from .. import _platform_async as platform
@@ -18,6 +20,9 @@ HOLD = "60s"
 
 #: Most bytes of each output that one answer can hold.
 LARGEST_OUTPUT = "16MiB"
+
+#: Bytes of input beyond which it goes as it is, not within JSON.
+MUCH = 1024 * 1024
 
 Infos = list[ProcessInfo]
 
@@ -38,10 +43,21 @@ async def run(
     said: Json = {**_command(command, env, cwd, user), "output_limit": size(output_limit)}
     wait = 86_400.0 * 365 if timeout is None else seconds(timeout)
     said["timeout"] = duration(wait)
-    if stdin is not None:
-        said["stdin_base64"] = base64.b64encode(stdin.encode() if isinstance(stdin, str) else stdin).decode()
-    path = f"/sandboxes/{sandbox}/exec"
+    path, data = f"/sandboxes/{sandbox}/exec", stdin.encode() if isinstance(stdin, str) else stdin
+    if data is not None and len(data) > MUCH:
+        kind, body = _form(said, data)
+        return result(await client.ask("POST", path, body=body, headers={"Content-Type": kind}, timeout=wait + 60))
+    if data is not None:
+        said["stdin_base64"] = base64.b64encode(data).decode()
     return result(await client.ask("POST", path, json=said, timeout=wait + 60))
+
+
+def _form(said: Json, stdin: bytes) -> tuple[str, bytes]:
+    """A command and its input as a form: its type and its bytes."""
+    line = uuid.uuid4().hex
+    part = f'--{line}\r\nContent-Disposition: form-data; name="{{}}"\r\n\r\n'
+    start = part.format("exec") + json.dumps(said) + "\r\n" + part.format("stdin")
+    return f"multipart/form-data; boundary={line}", start.encode() + stdin + f"\r\n--{line}--\r\n".encode()
 
 
 def _command(command: Command, env: Mapping[str, str] | None, cwd: str | None, user: str | None) -> Json:
@@ -169,7 +185,7 @@ class AsyncTerminal(AsyncProcess):
 
     async def close(self) -> None:
         """Hangs up: what runs in it ends."""
-        await self.kill("SIGHUP")
+        await platform.shielded(self.kill("SIGHUP"))
 
     async def __aenter__(self) -> AsyncTerminal:
         return self
@@ -323,7 +339,7 @@ class AsyncSession:
 
     async def close(self) -> None:
         """Ends the session. Jobs that its commands left run on."""
-        await self._client.ask("DELETE", self._path)
+        await platform.shielded(self._client.ask("DELETE", self._path))
 
     async def __aenter__(self) -> AsyncSession:
         return self

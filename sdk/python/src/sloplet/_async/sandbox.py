@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from .. import _platform_async as platform
+from .. import _lease, _platform_async as platform
 from .._images import PREPARE, SEARCH_PATH, WELL_KNOWN, WORKSPACE
 from .._units import Duration, Size, duration, machine, seconds, size
 from ..errors import (
@@ -19,6 +19,7 @@ from ..errors import (
     InvalidRequestError,
     NotFoundError,
     SandboxCreationError,
+    SandboxError,
     SandboxNotFoundError,
     SandboxNotReadyError,
     ServiceConnectionError,
@@ -129,7 +130,8 @@ class AsyncSandbox:
     ) -> AsyncSandbox:
         """Makes a sandbox. With nothing said it has no network, lives for an hour and starts from the host's own programs.
 
-        `ttl` is how long it lives unless it is deleted before (`None`: until it is deleted); `timeout` is how long making it may
+        `ttl` is how long it lives unless it is deleted before (`None`: until it is deleted); `sandbox.info.ends_at` tells when
+        that is. As `with`'s, it is deleted at the end of the block, whatever ends it, also soon after a killed program. `timeout` is how long making it may
         take. `image` is an image's or snapshot's name; `python` and `node` have a folder `/app` that belongs to the user.
         `pool` is a pool of the server's to take it from. `isolation` is how strong the wall is, `driver` which one it is, by
         name. `gpu` is devices of the host by their names in CDI, or `"all"`; `data` is files that are masked on their way in.
@@ -177,6 +179,12 @@ class AsyncSandbox:
             made = await client.ask("POST", "/sandboxes", json=said, headers=headers, timeout=wait, repeatable=True)
         except (NotFoundError, SandboxNotFoundError) as error:
             raise SandboxCreationError(error.message, status=error.status) from error
+        except SandboxError:
+            raise
+        except BaseException:
+            # Given up before the answer came: there may be a sandbox that nobody knows.
+            await platform.shielded(_unmake(client, said, headers))
+            raise
         sandbox = cls(SandboxInfo.of(made), client)
         try:
             if prepared:
@@ -282,17 +290,26 @@ class AsyncSandbox:
             await self.refresh()
 
     async def delete(self) -> None:
-        """Kills everything in it and forgets it. It need not be there any more."""
-        try:
-            await self.client.ask("DELETE", self._path())
-        except SandboxNotFoundError:
-            pass
+        """Kills everything in it and forgets it, also if this is cancelled meanwhile. It need not be there any more."""
+        await platform.shielded(_delete(self.client, self._path()))
 
     async def __aenter__(self) -> AsyncSandbox:
+        """Holds it: if this program is killed, it goes two minutes later."""
+        try:
+            await self.client.ask("PATCH", self._path(), json={"lease": f"{_lease.LEASE:.0f}s"})
+            _lease.keeper().hold(self.client.place, self.id)
+        except InvalidRequestError:
+            pass  # An older server knows no leases.
+        except BaseException:
+            await self.delete()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.delete()
+        try:
+            await self.delete()
+        finally:
+            _lease.keeper().release(self.client.place, self.id)
 
     # --- commands
 
@@ -336,7 +353,7 @@ class AsyncSandbox:
                 yield event
         finally:
             if not over:
-                await process.kill()
+                await platform.shielded(process.kill())
 
     async def start(self, command: Command, **options: Any) -> AsyncProcess:
         """Starts a process in the background: see `processes.start`."""
@@ -669,3 +686,27 @@ async def _well_known(client: AsyncClient, image: str) -> str:
     """What `python` and `node` mean on this server."""
     stored = {str(one["name"]).removesuffix(":latest") for one in await client.list_images()}
     return next((name for name in WELL_KNOWN[image] if name in stored), "host")
+
+
+async def _delete(client: AsyncClient, path: str) -> bool:
+    """Whether it was there."""
+    try:
+        await client.ask("DELETE", path)
+    except SandboxNotFoundError:
+        return False
+    except SandboxError:
+        raise
+    except BaseException:
+        # Somebody is in a hurry; it has to go all the same.
+        await client.ask("DELETE", path)
+        raise
+    return True
+
+
+async def _unmake(client: AsyncClient, said: Json, headers: dict[str, str]) -> bool:
+    """Asks once more for the same, which makes nothing new, to learn what to delete."""
+    try:
+        made = await client.ask("POST", "/sandboxes", json=said, headers=headers, repeatable=True)
+        return await _delete(client, f"/sandboxes/{made['id']}")
+    except SandboxError:
+        return False  # It was not made, or its time will be over.
