@@ -10,6 +10,7 @@
 //! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it; [`origins`], [`cost`]: what that tells.
 //! - [`patch`]: changes of files, for `git apply`.
 //! - [`places`]: where data and records are kept.
+//! - [`trust`]: whose word a `sloplet.toml` is.
 //!
 //! Sandboxes live as long as the engine that made them, except lasting ones: [`Engine::create_lasting`], which a later
 //! engine finds with [`Engine::adopt`].
@@ -31,6 +32,7 @@ pub mod patch;
 pub mod places;
 pub mod sandbox;
 pub mod template;
+pub mod trust;
 
 pub use driver::{
     Adopted, Adoption, CheckpointReport, Driver, DriverError, End, Extras, Machine, MachineState, Outlets, Overdue,
@@ -41,3 +43,4 @@ pub use journal::Journal;
 pub use outward::{Outside, Patron};
 pub use places::Places;
 pub use sandbox::{Command, Sandbox};
+pub use trust::Trust;

@@ -14,7 +14,6 @@
 //! `[volumes]` are kept as they are, for those whose they are.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +32,7 @@ use crate::units::{ByteSize, Cpus, Span};
 pub const NAME: &str = "sloplet.toml";
 
 /// Most bytes of it.
-const MOST: u64 = 1 << 20;
+pub const MOST: usize = 1 << 20;
 
 /// What it says.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -53,6 +52,9 @@ pub struct File {
     pub data: Data,
     /// Folders that outlive it.
     pub volumes: toml::Table,
+    /// Whether nobody has vouched for it: then it only tightens (see [`untrusted`](crate::untrusted)).
+    #[serde(skip)]
+    pub untrusted: bool,
 }
 
 /// `[sandbox]`: the same names as flags; what is not said stays as it is.
@@ -137,27 +139,11 @@ pub enum FileError {
 }
 
 impl File {
-    /// The file that was named, or the one in `folder`, if there is one.
-    pub fn find(named: Option<&Path>, folder: &Path) -> Result<Option<Self>, FileError> {
-        match named {
-            Some(path) => Self::read(path).map(Some),
-            None => match folder.join(NAME) {
-                path if path.is_file() => Self::read(&path).map(Some),
-                _ => Ok(None),
-            },
-        }
-    }
-
-    /// Reads a file. Paths of mounts in it are relative to its folder.
-    pub fn read(path: &Path) -> Result<Self, FileError> {
-        let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
-        if fs::metadata(path).map_err(unreadable)?.len() > MOST {
-            return Err(unreadable(io::Error::other("it is larger than 1 MiB")));
-        }
-        let text = fs::read_to_string(path).map_err(unreadable)?;
+    /// What the text of a file says; `path` is absolute. Paths of mounts in it are relative to its folder.
+    pub fn at(path: &Path, text: &str) -> Result<Self, FileError> {
         let wrong = |message: String| FileError::Wrong { path: path.to_owned(), message };
-        let mut file = Self::parse(&text).map_err(&wrong)?;
-        let folder = std::path::absolute(path).map_err(unreadable)?.parent().map(Path::to_owned).unwrap_or_default();
+        let mut file = Self::parse(text).map_err(&wrong)?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
         for mount in &mut file.sandbox.mounts {
             let mut bind = mount.bind().map_err(|error| wrong(error.to_string()))?;
             bind.from = folder.join(bind.from);
@@ -167,7 +153,7 @@ impl File {
         for mount in &mut file.data.mounts {
             mount.check().map_err(|error| wrong(error.to_string()))?;
             let key = mount.key.take().or_else(|| key.clone());
-            *mount = DataMount { key, ..mount.clone() }.below(&folder);
+            *mount = DataMount { key, ..mount.clone() }.below(folder);
         }
         Ok(file)
     }
@@ -255,12 +241,7 @@ mod tests {
 
     #[test]
     fn mounts_are_relative_to_the_file() {
-        let folder = std::env::temp_dir().join(format!("sloplet-file-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(NAME), "[sandbox]\nmounts = [\"src:/workspace\"]\n").unwrap();
-        let file = File::find(None, &folder).unwrap().unwrap();
-        assert_eq!(file.sandbox.mounts[0].bind().unwrap().from, folder.join("src"));
-        assert!(File::find(Some(&folder.join("none.toml")), &folder).is_err());
-        fs::remove_dir_all(folder).unwrap();
+        let file = File::at(Path::new("/project/sloplet.toml"), "[sandbox]\nmounts = [\"src:/workspace\"]\n").unwrap();
+        assert_eq!(file.sandbox.mounts[0].bind().unwrap().from, Path::new("/project/src"));
     }
 }

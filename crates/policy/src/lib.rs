@@ -16,6 +16,7 @@
 //! - [`budget`]: money, tokens, calls and commands that may be used up.
 //! - [`devices`]: devices of the host that it is shown.
 //! - [`data`]: files that are masked on the way in.
+//! - [`untrusted`]: what such a file may say before its owner has vouched for it.
 //! - [`weakness`]: protections that tests take away.
 
 pub mod addresses;
@@ -33,6 +34,7 @@ pub mod report;
 pub mod secret;
 pub mod spec;
 pub mod units;
+pub mod untrusted;
 pub mod weakness;
 
 pub use bind::Bind;

@@ -145,6 +145,20 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
+    /// Trust a sloplet.toml as it is now. Until then, one that is found here may tighten and nothing else.
+    #[command(
+        after_help = "Examples:\n  sloplet trust\n  sloplet trust project/sloplet.toml\n  sloplet trust --list\n  sloplet trust --revoke\n\nRead the file first: it may name programs that run on this machine. Once it changes, it is not trusted any more."
+    )]
+    Trust {
+        /// The file, or its folder [default: sloplet.toml here]
+        path: Option<PathBuf>,
+        /// Trust it no longer.
+        #[arg(long)]
+        revoke: bool,
+        /// List what is trusted.
+        #[arg(long, conflicts_with_all = ["path", "revoke"])]
+        list: bool,
+    },
     /// Serve long-lived sandboxes over HTTP: our own API, and the one that E2B's SDKs speak.
     #[command(after_help = serve::SERVE_EXAMPLES)]
     Serve(Box<Serve>),

@@ -4,15 +4,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use sloplet_driver_vm::whole::NAME as WHOLE;
+use sloplet_engine::Trust;
 use sloplet_policy::file::File;
 use sloplet_policy::{Budget, ByteSize, Isolation, Limits, Network, SecretRule, Span, Spec};
 
 use crate::cli::{Machine, MachineKind, Reach};
 
-/// The file of `--config`, or the one in the working directory; an empty one if there is none.
-pub fn file(named: Option<&Path>) -> anyhow::Result<File> {
+/// The file of `--config`, or the one in the working directory; an empty one if there is none. One that nobody vouches for
+/// only tightens, or is refused. `data` is the data folder.
+pub fn file(data: &Path, machine: &Machine) -> anyhow::Result<File> {
+    if machine.no_config {
+        return Ok(File::default());
+    }
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    Ok(File::find(named, &here)?.unwrap_or_default())
+    Ok(Trust::of(data).settings(machine.config.as_deref(), &here, &machine.mount)?)
 }
 
 /// What commands add to the description of a machine.

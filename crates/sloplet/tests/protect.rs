@@ -63,6 +63,8 @@ fn a_file_in_the_working_directory_is_found_and_flags_win() {
             .concat();
         root.other_program(&words).finish().expect_code(0).out()
     };
+    // What does more than tighten is its owner's word only once they have said so.
+    root.invoke(&["trust", folder.to_str().unwrap()]).finish().expect_code(0);
     assert_eq!(run(&[]), "filed\nfile\n");
     assert_eq!(run(&["--hostname", "flagged", "--env", "FROM=flag"]), "flagged\nflag\n");
     fs::write(folder.join("sloplet.toml"), "[sandbox]\nmemroy = \"1GiB\"\n").unwrap();

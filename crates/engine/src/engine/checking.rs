@@ -9,6 +9,8 @@ use sloplet_policy::{Capability, DriverReport, Feature, Spec};
 use super::{Engine, EngineError};
 use crate::cdi::Cdi;
 use crate::driver::{Driver, Extras};
+use crate::trust::Trust;
+
 impl Engine {
     /// Whether a sandbox like this may and can be; returns what of it would not hold. Mounts become real paths.
     pub(super) fn check(
@@ -67,7 +69,7 @@ impl Engine {
             let wanted = if mount.from.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
             access(&mount.from, wanted).map_err(|error| EngineError::Unreadable(mount.from.clone(), error.into()))?;
         }
-        Ok(())
+        Trust::of(&self.places.data).expose(&spec.mounts).map_err(EngineError::Exposed)
     }
 
     /// Refuses to make an image of a folder that may not be shown inside: that would be showing it.

@@ -34,6 +34,9 @@ pub enum EngineError {
     /// A mount that this user may not read.
     #[error("cannot mount '{}': {}", .0.display(), .1)]
     Unreadable(PathBuf, std::io::Error),
+    /// It cannot be written down what a sandbox can write to.
+    #[error("cannot remember which folders sandboxes write to: {0}")]
+    Exposed(#[source] std::io::Error),
     /// No wall of that kind.
     #[error("isolation '{0}' is not available in this build: use {1}")]
     NoDriver(Isolation, String),

@@ -81,9 +81,14 @@ pub struct Machine {
     #[arg(long)]
     pub best_effort: bool,
 
-    /// The file that describes the sandbox; flags win over it [default: sloplet.toml, if there is one here]
+    /// The file that describes the sandbox; flags win over it [default: sloplet.toml, if there is one here; see 'sloplet
+    /// trust']
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Leave out the sloplet.toml that is here.
+    #[arg(long, conflicts_with = "config")]
+    pub no_config: bool,
 
     /// What it may reach and use up.
     #[command(flatten)]

@@ -1,12 +1,13 @@
 //! `sloplet create`
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
 use sloplet_gateway::SecretValue;
-use sloplet_policy::file::Mount;
+use sloplet_policy::file::{File, Mount};
 use sloplet_policy::protect::Protected;
 use sloplet_policy::secret::{Place, SecretRule};
 
@@ -15,13 +16,14 @@ use crate::cli::{Create, Lifetime};
 use crate::clone::{self, Done, Inside};
 use crate::config::{self, variable};
 
-pub async fn run(server: &Server, mut options: Create) -> anyhow::Result<u8> {
+pub async fn run(server: &Server, data: &Path, mut options: Create) -> anyhow::Result<u8> {
     let as_json = options.json;
     let (rule, secret) = options.git.reach()?;
     options.machine.reach.allow.extend(rule);
     options.machine.reach.secret.extend(secret);
     let git = std::mem::take(&mut options.git);
-    let made = server.post("/sandboxes", &request(options)?).await?;
+    let file = config::file(data, &options.machine)?;
+    let made = server.post("/sandboxes", &request(file, options)?).await?;
     let id = made["id"].as_str().unwrap_or_default();
     if let Err(error) = clone::clone(&Served { server, id }, &git).await {
         // Whoever asked for a repository has no use for a sandbox without it.
@@ -54,8 +56,7 @@ impl Inside for Served<'_> {
 }
 
 /// The same names as in the API; what was not said is left out.
-pub fn request(options: Create) -> anyhow::Result<Value> {
-    let file = config::file(options.machine.config.as_deref())?;
+pub fn request(file: File, options: Create) -> anyhow::Result<Value> {
     let reach = &options.machine.reach;
     let (network, budget) = (config::network(&file, reach), config::budget(&file, reach));
     let secrets = config::secrets(&file, reach)?;

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use sloplet_engine::Trust;
 use sloplet_policy::file::{File, NAME};
+
+use crate::setup;
 
 /// Words in names of variables that hold secrets.
 const SECRET_WORDS: [&str; 9] =
@@ -33,7 +36,7 @@ const HOME_PATHS: [&str; 12] = [
 ];
 const LOCAL_PATHS: [&str; 5] = [".env", ".env.local", ".env.production", "secrets", "credentials.json"];
 
-pub fn run(yes: bool, force: bool) -> anyhow::Result<u8> {
+pub fn run(data: Option<PathBuf>, yes: bool, force: bool) -> anyhow::Result<u8> {
     let path = Path::new(NAME);
     if path.exists() && !force {
         bail!("{NAME} is there already: edit it, or replace it with --force");
@@ -72,6 +75,7 @@ pub fn run(yes: bool, force: bool) -> anyhow::Result<u8> {
         bail!("that cannot be written: {message}");
     }
     fs::write(path, text).with_context(|| format!("cannot write {NAME}"))?;
+    Trust::of(&setup::places(data)?.data).vouch(path)?;
     say!("wrote {NAME}: {} paths, {} variables and {} hosts are protected", paths.len(), env.len(), hosts.len());
     say!("next: 'sloplet verify', then 'sloplet run --verified -- COMMAND'");
     Ok(0)

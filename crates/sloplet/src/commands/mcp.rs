@@ -9,6 +9,7 @@ use serde_json::Value;
 use sloplet_mcp::clients::Client;
 use sloplet_mcp::{Desk, Door, Grant, Options, Share, Times, serve_http, serve_stdio};
 use sloplet_policy::Span;
+use sloplet_policy::file::File;
 use sloplet_policy::protect::Protected;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,14 +36,15 @@ pub fn run(data: Option<PathBuf>, autostart: bool, options: Mcp) -> anyhow::Resu
     if let Some(address) = options.http.filter(|address| !address.ip().is_loopback() && !options.public) {
         bail!("{address} can be reached by others: add --public if that is meant");
     }
-    let shares = shares(&options)?;
+    let search = setup::search(data, autostart)?;
+    let file = config::file(&search.data, &options.machine)?;
+    let shares = shares(&file, &options)?;
     let grant = Grant::new(&options.tools, options.read_only, !shares.is_empty())?;
     let http = options.http;
     let door = Door { token: token(http.is_some())?, origins: options.origin.clone(), public: options.public };
     let (attach, keep, longest) = (options.sandbox.clone(), options.keep, options.max_life.0);
-    let (request, idle) = request(options)?;
+    let (request, idle) = request(file, options)?;
     let times = Times { idle: idle.min(longest), longest };
-    let search = setup::search(data, autostart)?;
     let desk = Desk::new(Options { search, grant, request, attach, keep, times, shares });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
@@ -65,8 +67,13 @@ pub fn run(data: Option<PathBuf>, autostart: bool, options: Mcp) -> anyhow::Resu
 }
 
 /// The sandbox of a conversation, as the API takes it, and how long it lives without being used.
-fn request(options: Mcp) -> anyhow::Result<(Value, Duration)> {
-    let mut request = create::request(Create {
+fn request(mut file: File, options: Mcp) -> anyhow::Result<(Value, Duration)> {
+    if file.untrusted {
+        // It may lower what is usual here, too, and not replace it.
+        let usual = USUAL_USD.parse()?;
+        file.budget.usd = Some(file.budget.usd.map_or(usual, |usd| usd.min(usual)));
+    }
+    let wanted = Create {
         name: options.name,
         image: options.image,
         pool: None,
@@ -79,7 +86,8 @@ fn request(options: Mcp) -> anyhow::Result<(Value, Duration)> {
         volume: options.volume,
         metadata: options.metadata,
         json: false,
-    })?;
+    };
+    let mut request = create::request(file, wanted)?;
     let idle = match request["timeout"].as_str() {
         Some(text) => text.parse::<Span>().map_err(|error| anyhow::anyhow!("timeout: {error}"))?.0,
         None => USUAL,
@@ -93,10 +101,9 @@ fn request(options: Mcp) -> anyhow::Result<(Value, Duration)> {
 }
 
 /// Folders of the host, none of which holds what is to be protected.
-fn shares(options: &Mcp) -> anyhow::Result<Vec<Share>> {
-    let file = config::file(options.machine.config.as_deref())?;
+fn shares(file: &File, options: &Mcp) -> anyhow::Result<Vec<Share>> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let radius = file.protect.at_home(home.as_deref());
+    let radius = file.protect.clone().at_home(home.as_deref());
     let protected = Protected::for_host(None, &[]).with(&radius.paths);
     let open = |text: &String| {
         let (path, writable) = Share::parse(text);

@@ -35,10 +35,13 @@ mod shell;
 mod snapshot;
 mod ssh;
 mod timeout;
+mod trust;
 mod verify;
 mod vm;
 mod volume;
 mod watch;
+
+use std::path::Path;
 
 use sloplet_spawner::launcher::Forked;
 
@@ -53,7 +56,8 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Run(options) => run::run(data, forked, *options),
         Command::Serve(options) => serve::run(data, *options),
         Command::Verify(options) => verify::run(data, *options),
-        Command::Init { yes, force } => init::run(yes, force),
+        Command::Init { yes, force } => init::run(data, yes, force),
+        Command::Trust { path, revoke, list } => trust::run(data, path, revoke, list),
         Command::Doctor { json } => doctor::run(data, json),
         Command::Compare { rounds, svg, json } => compare::run(data, rounds.into(), json, svg.as_deref()),
         Command::Image(command) => image::run(data, command),
@@ -71,7 +75,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
                 match command {
                     // Its client asks for the server when it needs one.
                     Command::Ssh(options) => ssh::run(search, options).await,
-                    command => with_server(Server::find(&search).await?, command).await,
+                    command => with_server(Server::find(&search).await?, &search.data, command).await,
                 }
             });
             // A thread may still wait for our input.
@@ -81,10 +85,10 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
     }
 }
 
-/// The commands that need a server.
-async fn with_server(server: Server, command: Command) -> anyhow::Result<u8> {
+/// The commands that need a server. `data` is the data folder.
+async fn with_server(server: Server, data: &Path, command: Command) -> anyhow::Result<u8> {
     match command {
-        Command::Create(options) => create::run(&server, *options).await,
+        Command::Create(options) => create::run(&server, data, *options).await,
         Command::Exec(options) => exec::run(&server, *options).await,
         Command::Shell { name, user } => shell::run(&server, name, user).await,
         Command::Cp { source, destination, user } => cp::run(&server, &source, &destination, user).await,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use sloplet_engine::Places;
 use sloplet_engine::life::{Quota, Sandboxes};
+use sloplet_engine::{Places, Trust};
 use sloplet_policy::Radius;
 use sloplet_s3::{Client, Root, Settings};
 use sloplet_server::auth::{LOCAL, Scope};
@@ -84,7 +84,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     let radius = match &options.config {
-        Some(path) => sloplet_policy::file::File::read(path)?.protect,
+        Some(path) => Trust::of(&setup::places(data.clone())?.data).settings(Some(path), Path::new("/"), &[])?.protect,
         None => Radius::default(),
     };
     let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius));
@@ -202,9 +202,10 @@ async fn verify_again(places: Places, config: Option<PathBuf>, every: Duration) 
         let mut command = std::process::Command::new(setup::PROGRAM);
         command.args(["verify", "--json"]).env("SLOPLET_DATA", &places.data).env("SLOPLET_RUN", &places.run);
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        if let Some(config) = config.as_ref().and_then(|path| std::path::absolute(path).ok()) {
-            command.arg("--config").arg(config);
-        }
+        match config.as_ref().and_then(|path| std::path::absolute(path).ok()) {
+            Some(config) => command.arg("--config").arg(config),
+            None => command.arg("--no-config"),
+        };
         match tokio::task::spawn_blocking(move || command.status()).await {
             Ok(Ok(status)) if status.success() => tracing::info!("verified: nothing got out"),
             Ok(Ok(status)) => tracing::error!(%status, "verification failed: run 'sloplet verify'"),

@@ -18,7 +18,7 @@ use crate::{setup, table, terminal};
 const BREACH: u8 = 1;
 
 pub fn run(data: Option<PathBuf>, options: Verify) -> anyhow::Result<u8> {
-    let file = config::file(options.machine.config.as_deref())?;
+    let file = config::file(&setup::places(data.clone())?.data, &options.machine)?;
     let rest = Rest { image: options.image.clone(), timeout: options.timeout, output: None };
     let mut spec = config::spec(&file, &options.machine, rest)?;
     spec.weaken = options.weaken.as_deref().map(weakness::for_test).transpose()?;

@@ -49,7 +49,7 @@ pub fn run(data: Option<PathBuf>, forked: Option<Forked>, mut options: Run) -> a
     if options.command.is_empty() {
         bail!("no command was given: add one after '--', like 'sloplet run -- python3 -V'");
     }
-    let file = config::file(options.machine.config.as_deref())?;
+    let file = config::file(&setup::places(data.clone())?.data, &options.machine)?;
     let (rule, secret) = options.git.reach()?;
     options.machine.reach.allow.extend(rule);
     options.machine.reach.secret.extend(secret);
