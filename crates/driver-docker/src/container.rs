@@ -253,8 +253,7 @@ fn mounts(spec: &Spec, parts: &Parts<'_>) -> Vec<Mount> {
         ..Default::default()
     };
     let shown = spec
-        .mounts
-        .iter()
+        .shown()
         .map(|mount| (mount, mount.writable || spec.lacks("read-only-mounts")))
         .map(|(mount, open)| bind(mount.from.display().to_string(), mount.to.display().to_string(), open));
     let files = parts.files.iter().map(|(from, to)| bind(from.clone(), to.clone(), false));
@@ -348,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_container_has_every_restriction_and_only_what_was_asked() {
-        let mount = Bind { from: "/data".into(), to: "/inside".into(), writable: false, volume: false };
+        let mount = Bind { from: "/data".into(), to: "/inside".into(), ..Bind::default() };
         let spec = Spec { mounts: vec![mount], ..Spec::default() };
         let image = image(None);
         let user = User { uid: 1000, gid: 1000, name: "user".into(), home: "/home/user".into() };
@@ -390,7 +389,7 @@ mod tests {
         std::fs::write(&socket, "").unwrap();
         let user = User { uid: 1000, gid: 1000, name: "user".into(), home: "/home/user".into() };
         let check = |from: &Path, host: &Host| {
-            let mount = Bind { from: from.into(), to: "/x".into(), writable: false, volume: false };
+            let mount = Bind { from: from.into(), to: "/x".into(), ..Bind::default() };
             check_mounts(&[mount], host, &user, false).map_err(|error| error.to_string())
         };
         let here = Host::Unix(socket.clone());

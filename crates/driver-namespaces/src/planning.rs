@@ -44,7 +44,7 @@ pub fn plan(
         hostname: spec.hostname.clone(),
         layers: image.layers.iter().map(|path| bytes(path)).collect(),
         system: image.binds.iter().map(|bind| bytes(&bind.source)).collect(),
-        mounts: spec.mounts.iter().map(|bind| mount(bind, has_kernel)).collect(),
+        mounts: spec.shown().map(|bind| mount(bind, has_kernel)).collect(),
         disk: limits.disk.0,
         inodes: limits.inodes(),
         shm: limits.memory.0 / 2,
@@ -75,6 +75,7 @@ pub fn mount(bind: &Bind, has_kernel: bool) -> Mount {
         writable: bind.writable,
         // A kernel of its own makes files as root inside, before it gives them to whom they are for: that one needs an id.
         ids: (bind.volume || (has_kernel && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
+        owner: bind.owner,
     }
 }
 
@@ -187,7 +188,13 @@ fn weakened(mut plan: Plan) -> Plan {
         container.shm = if memory { 1 << 30 } else { container.shm };
         if let Some((path, inside)) = shown {
             let bytes = |path: &str| path.as_bytes().to_vec().into();
-            container.mounts.push(Mount { from: bytes(path), to: bytes(inside), writable: false, ids: None });
+            container.mounts.push(Mount {
+                from: bytes(path),
+                to: bytes(inside),
+                writable: false,
+                ids: None,
+                owner: None,
+            });
         }
     }
     plan

@@ -124,13 +124,12 @@ fn mounts(flavour: Flavour, wanted: &Wanted<'_>, lasting: bool) -> Vec<Value> {
     let place = |number: usize| format!("{}/{number}", places::MOUNTS);
     let open = spec.lacks("read-only-mounts");
     mounts.extend(
-        spec.mounts
-            .iter()
+        spec.shown()
             .enumerate()
             .map(|(number, mount)| bind(&mount.to.display().to_string(), &place(number), mount.writable || open)),
     );
     let weakness = host_folder(|protection| spec.lacks(protection));
-    mounts.extend(weakness.map(|(_, inside)| bind(inside, &place(spec.mounts.len()), false)));
+    mounts.extend(weakness.map(|(_, inside)| bind(inside, &place(spec.shown().count()), false)));
     mounts
 }
 
@@ -156,7 +155,7 @@ mod tests {
             "skipped_entries": 0,
         }))
         .unwrap();
-        let mount = Bind { from: "/data".into(), to: "/inside".into(), writable: false, volume: false };
+        let mount = Bind { from: "/data".into(), to: "/inside".into(), ..Bind::default() };
         let spec = Spec { mounts: vec![mount], hostname: "box".into(), ..Spec::default() };
         let wanted =
             Wanted { id: "a", spec: &spec, image: &image, egress: false, files: &[], memory: None, claimable: false };

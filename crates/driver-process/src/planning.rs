@@ -29,6 +29,11 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         return Err(failed(&format!("start from image '{}'", spec.image), detail));
     }
     spec.mounts.iter().try_for_each(check_mount)?;
+    if let Some(guard) = spec.guards.first() {
+        let detail = "isolation 'process' cannot keep it read-only in a writable mount, and it configures the host: use \
+                      --isolation container, or let it be changed with :rw,unguarded";
+        return Err(failed(&format!("guard {}", guard.from.display()), detail));
+    }
     let limits = &spec.limits;
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
     let process = Process {
@@ -37,7 +42,13 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         mounts: spec
             .mounts
             .iter()
-            .map(|bind| Mount { from: bytes(&bind.from), to: bytes(&bind.to), writable: bind.writable, ids: None })
+            .map(|bind| Mount {
+                from: bytes(&bind.from),
+                to: bytes(&bind.to),
+                writable: bind.writable,
+                ids: None,
+                owner: None,
+            })
             .collect(),
         file_size: limits.disk.0,
     };
@@ -85,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_mount_keeps_its_path() {
-        let mount = |from: &str, to: &str| Bind { from: from.into(), to: to.into(), writable: true, volume: false };
+        let mount = |from: &str, to: &str| Bind { from: from.into(), to: to.into(), writable: true, ..Bind::default() };
         let with = |bind| plan(&Spec { mounts: vec![bind], ..Spec::default() }, Path::new("/x"));
         let error = with(mount("/srv/a", "/workspace")).unwrap_err().to_string();
         assert!(error.contains("mount /srv/a:/srv/a"), "{error}");

@@ -277,7 +277,7 @@ async fn who_writes_too_much_is_stopped() {
 #[tokio::test]
 async fn a_mount_is_shown_as_it_was_asked_for() {
     let host = Host::new();
-    let bind = |writable| Bind { from: host.open.clone(), to: host.open.clone(), writable, volume: false };
+    let bind = |writable| Bind { from: host.open.clone(), to: host.open.clone(), writable, ..Bind::default() };
     let (secret, open) = (host.secret(), host.open.display());
     let reader = host.sandbox(|spec| spec.mounts = vec![bind(false)]).await;
     assert_eq!(sh(&reader, &format!("cat {secret}")).await, (Some(0), "canary".into()));

@@ -72,7 +72,7 @@ pub fn spec(wanted: &Spec, made_of: &Record, saved: Option<&Path>, devices: &[Sh
     // Kept in memory unless that is too much for it, see `Limits::disk_outgrows_memory`: room for both.
     // The machine's memory is a file in memory, which may have half of it.
     let memory = (made_of.memory + QEMU_OWN + disk).max(2 * made_of.memory);
-    let show = |from: &Path, to: String| Bind { from: from.to_owned(), to: to.into(), writable: false, volume: false };
+    let show = |from: &Path, to: String| Bind { from: from.to_owned(), to: to.into(), ..Bind::default() };
     let mut mounts = vec![show(&made_of.boot, BOOT.into()), show(&made_of.empty, EMPTY.into())];
     mounts.extend(saved.map(|folder| show(folder, SAVED.into())));
     mounts.extend(made_of.disks.iter().map(|(name, file)| show(file, place(name))));

@@ -247,7 +247,8 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
 async fn what_a_machine_cannot_have_is_refused() {
     let mut world = World::new();
     let from = world.dir.path().join("layer");
-    world.spec.mounts = vec![sloplet_policy::bind::Bind { from, to: "/w".into(), writable: true, volume: false }];
+    world.spec.mounts =
+        vec![sloplet_policy::bind::Bind { from, to: "/w".into(), writable: true, ..Default::default() }];
     let error = world.driver().create(world.wanted()).await.err().unwrap();
     assert!(error.to_string().contains("read-only mount"), "{error}");
 }

@@ -57,6 +57,7 @@ impl Dialer {
             Place::Name(_) if on_host => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
             Place::Name(name) => lookup(core, name).await?,
         };
+        let found = unprotected(core, found).await?;
         // The rules may have changed during the lookup.
         let network = core.network();
         let own = core.options.own_addresses();
@@ -95,6 +96,19 @@ impl Dialer {
             record.decide_again();
         }
         Ok(stream)
+    }
+}
+
+/// Those that are no protected host's.
+async fn unprotected(core: &Core, mut found: Vec<IpAddr>) -> Result<Vec<IpAddr>, Problem> {
+    let protected = core.protected().await;
+    let refused = found.iter().copied().find(|address| protected.contains(&address.to_canonical()));
+    found.retain(|address| !protected.contains(&address.to_canonical()));
+    match refused {
+        Some(address) if found.is_empty() => {
+            Err(Problem::denied(format!("the address {address} is that of a protected host")))
+        }
+        _ => Ok(found),
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Options {
     pub ask: Arc<dyn Ask>,
     /// The host's addresses, which are refused like private ones; those that it has at that moment, if left out.
     pub own_addresses: Option<Vec<IpAddr>>,
+    /// Names of hosts that may be reached in no way: their addresses are refused, too, whatever the rules say.
+    pub protected: Vec<String>,
     /// A protection that is taken away, to test who should notice.
     pub weaken: Option<&'static str>,
 }
@@ -63,6 +65,7 @@ impl Default for Options {
             intercept: None,
             ask: Arc::new(Nobody),
             own_addresses: None,
+            protected: Vec::new(),
             weaken: None,
         }
     }
@@ -196,6 +199,7 @@ pub(crate) struct Core {
     pub(crate) asking: Locked<HashMap<(Place, u16), Asking>>,
     pub(crate) cache: Locked<HashMap<String, (Instant, Vec<IpAddr>)>>,
     pub(crate) lookups: Semaphore,
+    pub(crate) protected: tokio::sync::Mutex<crate::protected::Known>,
     network: Locked<Arc<Network>>,
     next: AtomicU64,
     new_connections: Bucket,
@@ -221,6 +225,7 @@ impl Core {
             asking: Locked::default(),
             cache: Locked::default(),
             lookups: Semaphore::new(MAX_LOOKUPS),
+            protected: tokio::sync::Mutex::default(),
             network: Locked::default(),
             next: AtomicU64::new(1),
             new_connections: Bucket::default(),

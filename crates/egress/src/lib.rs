@@ -9,7 +9,8 @@
 //! - [`event`]: what it reports. [`ask`]: asking a person. [`resolve`]: names and connections on the host. [`host`]: the host's addresses.
 //! - [`intercept`]: handing a connection over to where keys are put in.
 //! - `dns`, `names`, `questions`: answering questions. `first`, `hello`, `http`: what a connection's first bytes, and each HTTP request,
-//!   say about where it goes. `connection`, `proxy`, `dial`, `relay`, `refuse`, `limits`: its way through.
+//!   say about where it goes. `connection`, `proxy`, `dial`, `protected`, `relay`, `refuse`, `limits`: its way
+//!   through.
 //!
 //! # What the bytes must say
 //!
@@ -45,6 +46,7 @@ mod http;
 pub mod intercept;
 mod limits;
 mod names;
+mod protected;
 mod proxy;
 mod questions;
 mod record;

@@ -84,7 +84,7 @@ impl Engine {
 
     /// The same engine, which keeps every sandbox away from what `radius` lists, whoever asks.
     pub fn protecting(self, radius: Radius) -> Self {
-        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let home = std::env::home_dir();
         Self { radius: Arc::new(radius.at_home(home.as_deref())), ..self }
     }
 
@@ -435,7 +435,7 @@ impl Engine {
         if spec.data.is_empty() {
             return Ok(Masked::default());
         }
-        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let home = std::env::home_dir();
         let own = [self.places.data.clone(), self.places.run.clone()];
         let rules = data::Rules { host: Protected::for_host(home.as_deref(), &own), all: self.protected() };
         let (place, id, mounts) = (self.places.data.clone(), id.to_owned(), spec.data.clone());

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// A host file or folder shown inside, read-only unless said otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bind {
     /// On the host; relative to where sloplet was started.
@@ -16,10 +16,16 @@ pub struct Bind {
     /// Whether changes inside reach the host.
     #[serde(default)]
     pub writable: bool,
+    /// Whether changes may also reach what configures the host (see [`guarded`](crate::guarded)).
+    #[serde(default)]
+    pub unguarded: bool,
     /// Whether it is a volume: a folder of sloplet's own, in which everybody inside may own files. Nobody can ask for it by
     /// a description.
     #[serde(skip)]
     pub volume: bool,
+    /// Whose user and group are the owner's, in place of its own: those of the mount that it guards.
+    #[serde(skip)]
+    pub owner: Option<(u32, u32)>,
 }
 
 /// Where root makes sandboxes, files in a volume that belong to a user inside other than the usual one belong to this id
@@ -30,7 +36,7 @@ pub const VOLUME_IDS: u32 = 0x3FFF_0000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// Not of the form.
-    #[error("mount '{0}' is not of the form HOST_PATH:PATH_INSIDE[:ro|:rw], like ./src:/workspace:ro")]
+    #[error("mount '{0}' is not of the form HOST_PATH:PATH_INSIDE[:ro|:rw|:rw,unguarded], like ./src:/workspace:ro")]
     Form(String),
     /// The target is not a usable place.
     #[error("mount target '{0}' must be an absolute path without '..', and not '/', '/proc', '/dev' or '/sys'")]
@@ -55,16 +61,17 @@ impl FromStr for Bind {
 
     fn from_str(text: &str) -> Result<Self, BindError> {
         let form = || BindError::Form(text.to_owned());
-        let (rest, writable) = match text.rsplit_once(':') {
-            Some((rest, "ro")) => (rest, false),
-            Some((rest, "rw")) => (rest, true),
-            _ => (text, false),
+        let (rest, writable, unguarded) = match text.rsplit_once(':') {
+            Some((rest, "ro")) => (rest, false, false),
+            Some((rest, "rw")) => (rest, true, false),
+            Some((rest, "rw,unguarded")) => (rest, true, true),
+            _ => (text, false, false),
         };
         let (from, to) = rest.rsplit_once(':').ok_or_else(form)?;
         if from.is_empty() || to.is_empty() || text.contains('\0') {
             return Err(form());
         }
-        let bind = Self { from: from.into(), to: to.into(), writable, volume: false };
+        let bind = Self { from: from.into(), to: to.into(), writable, unguarded, ..Self::default() };
         bind.check()?;
         Ok(bind)
     }

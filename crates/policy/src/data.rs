@@ -35,7 +35,7 @@ impl DataMount {
 
     /// The mount of its masked copy.
     pub fn bind(&self, copy: &Path) -> Bind {
-        Bind { from: copy.to_owned(), to: self.to.clone(), writable: false, volume: false }
+        Bind { from: copy.to_owned(), to: self.to.clone(), ..Bind::default() }
     }
 
     /// The same, with paths of the host relative to `folder`.

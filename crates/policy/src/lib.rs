@@ -1,5 +1,5 @@
 //! What a sandbox is asked to be, and what a wall says it can enforce. Pure data: nothing here touches the system
-//! except [`protect`], which looks at the paths it is asked about.
+//! except [`protect`] and [`guarded`], which look at the paths they are asked about.
 //!
 //! - [`spec`]: [`Spec`], the description of one sandbox, the same for every front end and every driver.
 //! - [`limits`]: what bounds it.
@@ -8,6 +8,7 @@
 //! - [`headers`]: headers that are set on its requests on the way out.
 //! - [`mod@file`]: one file that describes a sandbox, `sloplet.toml`.
 //! - [`bind`]: host folders shown inside.
+//! - [`guarded`]: what a writable one does not let be changed.
 //! - [`network`]: what it may reach, and which addresses nobody may.
 //! - [`protect`]: host paths that are never shown inside.
 //! - [`radius`]: what a user lists as never to be reached.
@@ -25,6 +26,7 @@ pub mod budget;
 pub mod data;
 pub mod devices;
 pub mod file;
+pub mod guarded;
 pub mod headers;
 pub mod limits;
 pub mod network;

@@ -1,37 +1,75 @@
 //! Host paths that are never shown inside a sandbox, whatever is asked.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Whole trees that are the host itself.
-const SYSTEM: &[&str] =
-    &["/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc", "/var/lib/docker", "/root/.ssh"];
+const SYSTEM: &[&str] = &["/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc", "/var/lib/docker"];
 
-/// Where a person keeps keys, below the home folder.
-const HOME: &[&str] = &[
+/// Where people keep keys, below a home folder: of shells and clouds, of package registries, of wallets, browsers and agents.
+/// The one list of them: these are never mounted, `sloplet init` looks for them, and SECURITY.md names them.
+pub const KEYS: &[&str] = &[
     ".ssh",
-    ".aws",
-    ".azure",
     ".gnupg",
-    ".kube",
-    ".docker",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/doctl",
+    ".password-store",
     ".netrc",
     ".git-credentials",
+    ".pgpass",
+    ".my.cnf",
+    ".vault-token",
+    ".aws",
+    ".azure",
+    ".oci",
+    ".kube",
+    ".docker",
+    ".boto",
+    ".s3cfg",
+    ".terraformrc",
+    ".terraform.d",
+    ".databrickscfg",
+    ".snowflake",
+    ".fly",
+    ".kaggle",
+    ".huggingface",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/glab-cli",
+    ".config/hub",
+    ".config/doctl",
+    ".config/hcloud",
+    ".config/linode-cli",
+    ".config/scw",
+    ".config/stripe",
+    ".config/op",
+    ".config/rclone",
+    ".config/sops",
+    ".config/containers/auth.json",
     ".npmrc",
     ".pypirc",
+    ".cargo/credentials",
     ".cargo/credentials.toml",
-    ".password-store",
+    ".gem/credentials",
+    ".m2/settings.xml",
+    ".gradle/gradle.properties",
     ".mozilla",
+    ".thunderbird",
     ".config/google-chrome",
     ".config/chromium",
+    ".config/BraveSoftware",
     ".local/share/keyrings",
+    ".bitcoin",
+    ".ethereum",
+    ".config/solana",
     ".claude",
+    ".claude.json",
     ".codex",
+    ".gemini",
 ];
+
+/// Homes in these are the system's own, of accounts that are nobody's.
+const NO_HOMES: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/run", "/nonexistent"];
 
 /// A mount was refused.
 #[derive(Debug, thiserror::Error)]
@@ -71,10 +109,14 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// The built-in rules for a home folder (if there is one), and `own`: where sloplet keeps its data.
+    /// The built-in rules for all homes of this machine and `home` (if there is one), and `own`: where sloplet keeps its data.
     pub fn for_host(home: Option<&Path>, own: &[PathBuf]) -> Self {
+        Self::for_homes(homes(home), own)
+    }
+
+    fn for_homes(homes: BTreeSet<PathBuf>, own: &[PathBuf]) -> Self {
         let system = SYSTEM.iter().map(PathBuf::from);
-        let personal = home.into_iter().flat_map(|home| HOME.iter().map(move |name| home.join(name)));
+        let personal = homes.iter().flat_map(|home| KEYS.iter().map(move |name| home.join(name)));
         let rules = system.chain(personal).chain(own.iter().cloned());
         Self { rules: rules.map(|path| fs::canonicalize(&path).unwrap_or(path)).collect() }
     }
@@ -100,6 +142,22 @@ impl Protected {
         }
         Ok(real)
     }
+}
+
+/// The homes of everybody on this machine: whoever is root could show them all.
+fn homes(own: Option<&Path>) -> BTreeSet<PathBuf> {
+    let table = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut homes = homes_of(&table);
+    let listed = fs::read_dir("/home").into_iter().flatten().flatten().map(|entry| entry.path());
+    homes.extend(listed.chain([PathBuf::from("/root")]).chain(own.map(Path::to_owned)));
+    homes
+}
+
+/// The homes that a table of accounts names.
+fn homes_of(table: &str) -> BTreeSet<PathBuf> {
+    let named = table.lines().filter_map(|line| line.split(':').nth(5)).map(Path::new);
+    let lived_in = |home: &&Path| home.is_absolute() && !NO_HOMES.iter().any(|system| home.starts_with(system));
+    named.filter(lived_in).map(Path::to_owned).collect()
 }
 
 /// Better said now than found out inside. FIFOs and the like are not opened: that could wait for somebody.
@@ -134,5 +192,33 @@ mod tests {
         }
         assert!(matches!(protected.check(Path::new("/nowhere")), Err(ProtectError::Unreadable { .. })));
         fs::remove_dir_all(home).unwrap();
+    }
+
+    #[test]
+    fn keys_of_everybody_on_the_machine_are_protected_with_and_without_a_home_of_one_s_own() {
+        let base = std::env::temp_dir().join(format!("sloplet-homes-{}", std::process::id()));
+        let other = base.join("other");
+        fs::create_dir_all(other.join(".ssh")).unwrap();
+        fs::write(other.join(".vault-token"), "x").unwrap();
+        fs::create_dir_all(other.join("project")).unwrap();
+        let table =
+            format!("root:x:0:0::/root:/bin/sh\ndaemon:x:1:1::/usr/sbin:/x\nother:x:7:7::{}:/x\n", other.display());
+        let homes = homes_of(&table);
+        assert_eq!(homes, BTreeSet::from(["/root".into(), other.clone()]));
+        let protected = Protected::for_homes(homes, &[]);
+        for name in [".ssh", ".vault-token"] {
+            let result = protected.check(&other.join(name));
+            assert!(matches!(result, Err(ProtectError::Inside { .. })), "{name}: {result:?}");
+        }
+        assert!(protected.check(&other).is_err() && protected.check(&other.join("project")).is_ok());
+        assert!(super::homes(None).contains(Path::new("/root")));
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn the_documents_name_what_is_protected() {
+        let text = include_str!("../../../SECURITY.md");
+        let missing: Vec<&&str> = KEYS.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "SECURITY.md does not name {missing:?}");
     }
 }

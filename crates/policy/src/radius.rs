@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::network::{Network, Rule};
+use crate::network::{Host, Network, Rule};
 use crate::spec::Spec;
 
 /// Hosts, paths and variables that a mistake could damage: never mounted, never allowed, never passed.
@@ -35,6 +35,16 @@ pub enum RadiusError {
     Host {
         /// The host.
         name: String,
+        /// The rule.
+        rule: String,
+    },
+    /// Every address, and hosts that nobody can list.
+    #[error(
+        "'{rule}' of [protect] hosts stands for hosts whose addresses nobody can list, so '{asked}' would reach them by address: name the hosts, or allow what is needed by name"
+    )]
+    Unlisted {
+        /// What would reach them.
+        asked: String,
         /// The rule.
         rule: String,
     },
@@ -87,7 +97,16 @@ impl Radius {
 
     /// Refuses network rules that would allow a listed host.
     pub fn check_network(&self, network: &Network) -> Result<(), RadiusError> {
-        network.allow.iter().chain(&network.ask).try_for_each(|rule| self.check_host(&rule.to_string()))
+        network.allow.iter().chain(&network.ask).try_for_each(|rule| self.check_host(&rule.to_string()))?;
+        let wide = |rule: &&Rule| matches!(&rule.host, Host::Net(net) if !net.is_single());
+        let wide = match network.internet {
+            true => Some("--allow-internet".to_owned()),
+            false => network.allow.iter().chain(&network.ask).find(wide).map(Rule::to_string),
+        };
+        match (wide, self.hosts.iter().find(|host| host.contains('*'))) {
+            (Some(asked), Some(rule)) => Err(RadiusError::Unlisted { asked, rule: rule.clone() }),
+            _ => Ok(()),
+        }
     }
 
     /// Rules that keep a sandbox from the listed hosts whatever else it may reach: all of the internet, or a network around
@@ -170,6 +189,19 @@ mod tests {
         for host in ["api.anthropic.com:443", "notcorp.example", "db.internal.example", "*.githubusercontent.com"] {
             assert!(radius.check_host(host).is_ok(), "{host}");
         }
+    }
+
+    #[test]
+    fn hosts_that_nobody_can_list_and_every_address_are_refused_as_a_pair() {
+        let network = |allow: &str| Network { allow: vec![allow.parse().unwrap()], ..Network::default() };
+        let internet = Network { internet: true, ..Network::default() };
+        for wide in [internet.clone(), network("93.184.0.0/16")] {
+            let error = radius().check_network(&wide).unwrap_err().to_string();
+            assert!(error.contains("*.corp.example"), "{error}");
+        }
+        radius().check_network(&network("93.184.216.34")).unwrap();
+        // Those with a name are looked up at each dial.
+        Radius { hosts: vec!["db.internal".into()], ..Radius::default() }.check_network(&internet).unwrap();
     }
 
     #[test]

@@ -79,6 +79,9 @@ pub struct Spec {
     pub limits: Limits,
     /// Host folders shown inside.
     pub mounts: Vec<Bind>,
+    /// What keeps writable mounts from changing what configures the host; the engine finds it.
+    #[serde(skip)]
+    pub guards: Vec<Bind>,
     /// Files shown inside after they were masked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub data: Vec<DataMount>,
@@ -120,6 +123,7 @@ impl Default for Spec {
             driver: None,
             limits: Limits::default(),
             mounts: Vec::new(),
+            guards: Vec::new(),
             data: Vec::new(),
             env: Vec::new(),
             workdir: None,
@@ -182,6 +186,11 @@ pub enum SpecError {
 }
 
 impl Spec {
+    /// All that is shown of the host, in the order in which it is mounted.
+    pub fn shown(&self) -> impl Iterator<Item = &Bind> + Clone {
+        self.mounts.iter().chain(&self.guards)
+    }
+
     /// Whether it needs a way out at all. Without one, there is nothing that could be reached.
     pub fn reaches_out(&self) -> bool {
         !self.network.is_nothing() || !self.secrets.is_empty()

@@ -54,6 +54,7 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
         driver: driver(file, machine)?,
         limits,
         mounts,
+        guards: Vec::new(),
         data: file.data.mounts.clone(),
         env,
         workdir: machine.workdir.clone().or_else(|| base.workdir.clone()),

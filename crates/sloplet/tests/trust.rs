@@ -94,3 +94,47 @@ fn a_file_that_is_found_tightens_and_does_the_rest_once_it_is_trusted_as_it_is()
         sloplet_here(&["trust", "nowhere.toml"]).expect_code(125).expect_said("nowhere.toml");
     }
 }
+
+/// What code inside tries; prints what worked.
+const CHANGES: &str = r#"
+    cd /workspace
+    try() { if sh -c "$1" 2>/dev/null; then echo "did: $1"; fi; }
+    try 'echo x >> sloplet.toml'
+    try 'rm sloplet.toml'
+    try 'mv sloplet.toml other.toml'
+    try 'echo x >> .git/config'
+    try 'git config core.hooksPath /workspace/evil'
+    try 'echo x > .git/hooks/post-commit'
+    try 'rmdir .git/hooks || mv .git/hooks .git/other'
+    try 'mv .git .other'
+    try 'echo x > .envrc'
+    echo inside > made
+    git add made && git -c user.name=a -c user.email=a@example.com commit -qm inside && echo committed
+"#;
+
+#[test]
+fn what_configures_the_host_cannot_be_changed_in_a_writable_mount_unless_that_is_asked_for() {
+    let host = Host::shared();
+    for sloplet in [host.root(), host.user()] {
+        let repo = sloplet.folder("guarded");
+        let on_host = |script: &str| {
+            let script = format!("cd {} && {script}", repo.display());
+            sloplet.other_program(&["sh", "-c", &script]).finish().expect_code(0).out()
+        };
+        on_host("git init -q . && mkdir -p .git/hooks && echo '[sandbox]' > sloplet.toml && echo export A=1 > .envrc");
+        let files = "cat sloplet.toml .git/config .envrc && find .git/hooks -name post-commit";
+        let before = on_host(files);
+        let mount = format!("{}:/workspace:rw", repo.display());
+        let ended = sloplet.sh(&["--mount", &mount], CHANGES).expect_code(0);
+        assert_eq!(ended.out(), "committed\n", "{}: {ended}", sloplet.name);
+        assert_eq!(on_host(files), before, "{}", sloplet.name);
+        assert!(on_host("git log --oneline").contains("inside"));
+        let script = "echo '# inside' >> /workspace/sloplet.toml";
+        sloplet.sh(&["--mount", &format!("{mount},unguarded")], script).expect_code(0);
+        assert!(on_host("cat sloplet.toml").ends_with("# inside\n"));
+        // A wall that cannot keep them says so.
+        let path = repo.display();
+        let same = format!("{path}:{path}:rw");
+        sloplet.run(&["--isolation", "process", "--mount", &same], &["true"]).expect_code(125).expect_said("unguarded");
+    }
+}

@@ -243,6 +243,9 @@ pub struct Mount {
     /// Everybody inside may own files in it (a volume): as root, they belong to these ids outside, in order.
     #[n(3)]
     pub ids: Option<u32>,
+    /// The user and group whose files are the sandbox's user's, if not its own: as root.
+    #[n(5)]
+    pub owner: Option<(u32, u32)>,
 }
 
 /// A confined process tree on the host's root.

@@ -198,7 +198,7 @@ fn equipped(spec: &Spec, folder: &Path) -> (Spec, String) {
     for name in ["probe", "shown"] {
         let from = folder.join(name);
         let to = if own_root { PathBuf::from(format!("/sloplet-{name}")) } else { from.clone() };
-        spec.mounts.push(Bind { from, to, writable: false, volume: false });
+        spec.mounts.push(Bind { from, to, ..Bind::default() });
     }
     let program = if own_root { "/sloplet-probe".to_owned() } else { folder.join("probe").display().to_string() };
     (spec, program)

@@ -1,10 +1,11 @@
 //! Whether a sandbox may and can be what it is asked to be.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Access, access};
+use sloplet_policy::guarded::guards;
 use sloplet_policy::protect::{ProtectError, Protected};
-use sloplet_policy::{Capability, DriverReport, Feature, Spec};
+use sloplet_policy::{Bind, Capability, DriverReport, Feature, Spec};
 
 use super::{Engine, EngineError};
 use crate::cdi::Cdi;
@@ -69,6 +70,10 @@ impl Engine {
             let wanted = if mount.from.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
             access(&mount.from, wanted).map_err(|error| EngineError::Unreadable(mount.from.clone(), error.into()))?;
         }
+        let guards = spec.mounts.iter().map(guards).collect::<Result<Vec<_>, _>>()?;
+        // What is mounted there by name was asked for.
+        let asked = |guard: &Bind| spec.mounts.iter().any(|mount| mount.to.starts_with(&guard.to));
+        spec.guards = guards.into_iter().flatten().filter(|guard| !asked(guard)).collect();
         Trust::of(&self.places.data).expose(&spec.mounts).map_err(EngineError::Exposed)
     }
 
@@ -81,7 +86,7 @@ impl Engine {
     }
 
     pub(super) fn protected(&self) -> Protected {
-        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let home = std::env::home_dir();
         let own = [self.places.data.clone(), self.places.run.clone()];
         Protected::for_host(home.as_deref(), &own).with(&self.radius.paths)
     }

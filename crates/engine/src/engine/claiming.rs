@@ -34,6 +34,7 @@ impl Engine {
         if spec.mounts.iter().any(|mount| mount.writable) {
             waiting.agent().filter_commands().await?;
         }
-        Ok(waiting.machine().attach(&spec.mounts, hostname).await?)
+        let shown: Vec<Bind> = spec.shown().cloned().collect();
+        Ok(waiting.machine().attach(&shown, hostname).await?)
     }
 }

@@ -34,6 +34,9 @@ pub enum EngineError {
     /// A mount that this user may not read.
     #[error("cannot mount '{}': {}", .0.display(), .1)]
     Unreadable(PathBuf, std::io::Error),
+    /// A writable mount whose files that configure the host cannot be kept as they are.
+    #[error(transparent)]
+    Guard(#[from] sloplet_policy::guarded::GuardError),
     /// It cannot be written down what a sandbox can write to.
     #[error("cannot remember which folders sandboxes write to: {0}")]
     Exposed(#[source] std::io::Error),

@@ -365,7 +365,13 @@ impl Sandboxes {
         let bind = |mount: &VolumeMount| {
             let volume = self.0.volumes.get(&record.owner, &mount.volume)?;
             let from = self.0.volumes.source_of(&volume);
-            let bind = Bind { from, to: mount.path.clone().into(), writable: !mount.read_only, volume: true };
+            let bind = Bind {
+                from,
+                to: mount.path.clone().into(),
+                writable: !mount.read_only,
+                volume: true,
+                ..Bind::default()
+            };
             bind.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
             Ok(bind)
         };
@@ -438,7 +444,8 @@ fn check(request: &NewSandbox) -> Result<(), LifeError> {
         return invalid(format!("at most {METADATA} metadata can be given"));
     }
     for mount in &request.volumes {
-        let place = Bind { from: Path::new("/").into(), to: mount.path.clone().into(), writable: false, volume: true };
+        let place =
+            Bind { from: Path::new("/").into(), to: mount.path.clone().into(), volume: true, ..Bind::default() };
         place.check().map_err(|error| LifeError::Invalid(error.to_string()))?;
     }
     let long = |text: &String| text.len() > LONGEST;

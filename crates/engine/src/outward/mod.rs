@@ -17,7 +17,7 @@ use sloplet_egress::{
 use sloplet_gateway::account::{Account, Reached};
 use sloplet_gateway::{Accounts, Gateway, Prices, Setup};
 use sloplet_policy::budget::Budget;
-use sloplet_policy::network::NetworkLimits;
+use sloplet_policy::network::{Host, NetworkLimits};
 use sloplet_policy::{HeaderRule, Isolation, Network, Rule, Spec};
 
 use crate::driver::{Extras, Outlets, PutFile};
@@ -158,6 +158,7 @@ impl Outward {
             ask,
             resolver: patron.outside.resolver.clone(),
             connector: patron.outside.connector.clone(),
+            protected: denied.iter().filter_map(named).collect(),
             weaken: spec.weaken,
             ..Options::default()
         };
@@ -257,6 +258,14 @@ impl Intercept for Door {
             Some(gateway) => gateway.serve(client, target, dial),
             None => Box::pin(async {}),
         }
+    }
+}
+
+/// The name of a host that a rule names. Those below a name nobody can list: the blast radius refuses what would need that.
+fn named(rule: &Rule) -> Option<String> {
+    match &rule.host {
+        Host::Name(name) => Some(name.clone()),
+        Host::Below(_) | Host::Net(_) => None,
     }
 }
 

@@ -221,7 +221,7 @@ mod tests {
         }
 
         fn rw(&self) -> Bind {
-            Bind { from: self.here(), to: "/workspace".into(), writable: true, volume: false }
+            Bind { from: self.here(), to: "/workspace".into(), writable: true, ..Bind::default() }
         }
     }
 

@@ -148,6 +148,9 @@ pub struct HostMount {
     /// Whether changes inside reach the host.
     #[serde(default)]
     pub writable: bool,
+    /// Whether changes may also reach what configures the host: sloplet.toml, .git/hooks and the like.
+    #[serde(default)]
+    pub unguarded: bool,
 }
 
 /// A file of the host whose masked copy is shown inside, read-only.
@@ -232,6 +235,7 @@ impl CreateSandbox {
             driver,
             limits,
             mounts: self.mounts,
+            guards: Vec::new(),
             data: self.data,
             env: variables(&self.env)?,
             workdir: self.workdir.map(Into::into),

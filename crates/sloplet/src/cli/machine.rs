@@ -52,7 +52,8 @@ pub struct Machine {
     #[arg(long, value_name = "NUMBER")]
     pub inodes: Option<u64>,
 
-    /// Show a host file or folder inside: HOST:INSIDE[:ro|:rw]; read-only unless :rw. Can be repeated.
+    /// Show a host file or folder inside: HOST:INSIDE[:ro|:rw]; read-only unless :rw. What configures
+    /// this machine (sloplet.toml, .git/hooks …) stays read-only unless :rw,unguarded. Can be repeated.
     #[arg(long, short = 'v', value_name = "MOUNT")]
     pub mount: Vec<Bind>,
 

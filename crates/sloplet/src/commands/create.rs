@@ -68,7 +68,7 @@ pub fn request(file: File, options: Create) -> anyhow::Result<Value> {
     let kept = kept.collect::<anyhow::Result<Vec<_>>>()?;
     let base = file.sandbox;
     let env = base.env.iter().chain(&options.machine.env).cloned().collect::<Vec<_>>();
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    let home = std::env::home_dir();
     let radius = file.protect.at_home(home.as_deref());
     radius.check_env(&env)?;
     let protected = Protected::for_host(None, &[]).with(&radius.paths);
@@ -117,7 +117,7 @@ pub fn request(file: File, options: Create) -> anyhow::Result<Value> {
         if !radius.paths.is_empty() && from.exists() {
             protected.check(&from)?;
         }
-        mounts.push(json!({"from": from, "to": mount.to, "writable": mount.writable}));
+        mounts.push(json!({"from": from, "to": mount.to, "writable": mount.writable, "unguarded": mount.unguarded}));
     }
     set("mounts", Some(mounts.into()));
     set("data", (!file.data.mounts.is_empty()).then(|| serde_json::to_value(&file.data.mounts)).transpose()?);

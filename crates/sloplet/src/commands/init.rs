@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use sloplet_engine::Trust;
 use sloplet_policy::file::{File, NAME};
+use sloplet_policy::protect::KEYS;
 
 use crate::setup;
 
@@ -19,21 +20,7 @@ const SECRET_WORDS: [&str; 9] =
 const SECRET_STARTS: [&str; 10] =
     ["sk-", "sk_live", "rk_live", "ghp_", "gho_", "github_pat_", "xoxb-", "AKIA", "-----BEGIN", "glpat-"];
 
-/// Where people keep keys, below the home folder and in the working directory.
-const HOME_PATHS: [&str; 12] = [
-    ".ssh",
-    ".aws",
-    ".azure",
-    ".gnupg",
-    ".kube",
-    ".docker",
-    ".config/gcloud",
-    ".config/gh",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-];
+/// Where people keep keys in the working directory.
 const LOCAL_PATHS: [&str; 5] = [".env", ".env.local", ".env.production", "secrets", "credentials.json"];
 
 pub fn run(data: Option<PathBuf>, yes: bool, force: bool) -> anyhow::Result<u8> {
@@ -99,7 +86,7 @@ struct Found {
 impl Found {
     fn look() -> Self {
         let home = std::env::home_dir();
-        let mut paths: BTreeSet<String> = HOME_PATHS
+        let mut paths: BTreeSet<String> = KEYS
             .iter()
             .filter(|name| home.as_ref().is_some_and(|home| home.join(name).exists()))
             .map(|name| format!("~/{name}"))

@@ -102,7 +102,7 @@ fn request(mut file: File, options: Mcp) -> anyhow::Result<(Value, Duration)> {
 
 /// Folders of the host, none of which holds what is to be protected.
 fn shares(file: &File, options: &Mcp) -> anyhow::Result<Vec<Share>> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let home = std::env::home_dir();
     let radius = file.protect.clone().at_home(home.as_deref());
     let protected = Protected::for_host(None, &[]).with(&radius.paths);
     let open = |text: &String| {

@@ -165,8 +165,9 @@ pub fn open_mount(
     let shift = match owner {
         Some((first, owner)) => {
             let stat = fstat(&tree).during(&step)?;
+            let (user, group) = mount.owner.unwrap_or((stat.st_uid, stat.st_gid));
             let lines = |own| idmap::for_mount(own, owner, first, mount.ids);
-            Some(idmap::mapping_only(thread, &lines(stat.st_uid), &lines(stat.st_gid))?)
+            Some(idmap::mapping_only(thread, &lines(user), &lines(group))?)
         }
         None => None,
     };

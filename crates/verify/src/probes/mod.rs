@@ -14,6 +14,7 @@ mod blast_radius;
 mod cgroups;
 mod climb_out;
 mod clocks;
+mod config_trust;
 mod deadline;
 mod descriptor_workdir;
 mod descriptors;
@@ -133,6 +134,7 @@ probes![
     recreate::PROBE,
     blast_radius::PROBE,
     protected_mounts::PROBE,
+    config_trust::PROBE,
 ];
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     let (mut asked, mut given) = (0, Vec::new());
     for path in settings.protected_paths.iter().chain(&built_in).filter(|path| path.exists()) {
         asked += 1;
-        let bind = Bind { from: path.clone(), to: "/protected".into(), writable: false, volume: false };
+        let bind = Bind { from: path.clone(), to: "/protected".into(), ..Bind::default() };
         match drill.sandbox(|spec| spec.mounts.push(bind)).await {
             Err(DrillError::Engine(EngineError::Protected(_))) => {}
             // With another path inside, a process tree refuses every mount, after the engine's word.

@@ -29,7 +29,7 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
         // Whoever that is inside.
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
     }
-    let bind = Bind { from: folder.clone(), to: "/shared".into(), writable: true, volume: false };
+    let bind = Bind { from: folder.clone(), to: "/shared".into(), writable: true, ..Bind::default() };
     let sandbox = drill.sandbox(|spec| spec.mounts.push(bind)).await?;
     let said = drill.act(&sandbox, &["set-id", "/shared/inside"]).await?;
     sandbox.destroy().await?;

@@ -125,7 +125,7 @@ async fn measure(engine: &Engine, report: &DriverReport, rounds: usize) -> anyho
         Isolation::Process => program.clone(),
         _ => PathBuf::from("/sloplet-measure"),
     };
-    let mount = Bind { from: program, to: inside.clone(), writable: false, volume: false };
+    let mount = Bind { from: program, to: inside.clone(), ..Bind::default() };
     let driver = Some(report.driver.clone());
     let spec = Spec { driver, best_effort: true, mounts: vec![mount], ..Spec::default() };
     let (mut starts, mut execs, mut memory, mut found) = (Vec::new(), Vec::new(), Vec::new(), None);
