@@ -8,31 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustix::fs::{FlockOperation, flock};
+
+#[allow(dead_code, reason = "a part of what another crate's tests have in common")]
+#[path = "../../sloplet/tests/common/tools.rs"]
+mod tools;
 
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages")
-}
-
-/// A Python with the packages that the list names, installed once for each state of the list.
-fn python() -> PathBuf {
-    let usual = || PathBuf::from("/var/cache/sloplet/tools");
-    let tools = std::env::var_os("SLOPLET_TEST_TOOLS").map_or_else(usual, PathBuf::from);
-    let list = tests().join("requirements.txt");
-    let digest = ring::digest::digest(&ring::digest::SHA256, &fs::read(&list).unwrap());
-    let digest: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let folder = tools.join(format!("gateway-{digest}"));
-    fs::create_dir_all(&tools).unwrap();
-    let lock = fs::File::create(tools.join("lock")).unwrap();
-    flock(&lock, FlockOperation::LockExclusive).unwrap();
-    if !folder.join("complete").exists() {
-        let _ = fs::remove_dir_all(&folder);
-        let script = "python3 -m venv \"$0\" && \"$0/bin/pip\" install --quiet --requirement \"$1\"";
-        let output = Command::new("sh").args(["-c", script]).arg(&folder).arg(&list).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        fs::write(folder.join("complete"), "").unwrap();
-    }
-    folder.join("bin/python")
 }
 
 /// A certificate for the stand-in, and who signed it.
@@ -51,14 +33,14 @@ fn certificates(folder: &Path) {
 #[test]
 fn the_python_packages_work_unmodified() {
     if std::env::var("SLOPLET_TEST_MODE").is_ok_and(|mode| mode == "fast") {
-        return; // installs packages
+        return; // takes long
     }
     let folder = tempfile::tempdir().unwrap();
     certificates(folder.path());
     // Built by cargo beside the tests: target/…/deps/test → target/…/examples/forward.
     let own = std::env::current_exe().unwrap();
     let forward = own.ancestors().nth(2).unwrap().join("examples/forward");
-    let output = Command::new(python())
+    let output = Command::new(tools::python("llm-python"))
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "."])
         .current_dir(tests())
         .env("GATEWAY_FORWARD", forward)

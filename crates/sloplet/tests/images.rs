@@ -342,7 +342,7 @@ fn the_base_image_is_what_an_agent_expects() {
     }
     let host = Host::shared();
     let sloplet = host.root();
-    let data = common::built::image(&sloplet, "base");
+    let data = common::built::image("base");
     let data = text(&data);
     let run = |options: &[&str], script: &str| {
         let options = [&["--image", "base", "--data", data], options].concat();
@@ -374,7 +374,7 @@ fn the_interpreter_image_runs_code_in_kernels() {
     }
     let host = Host::shared();
     let sloplet = host.root();
-    let data = common::built::image(&sloplet, "code-interpreter");
+    let data = common::built::image("code-interpreter");
     let image = sloplet_image::Store::open(&data).unwrap().resolve("code-interpreter").unwrap();
     let (start, ready) = (image.config.start.unwrap(), image.config.ready.unwrap());
     let script = format!(

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Host, Server, built, fast, packages};
+use common::{Host, Server, built, fast, tools};
 
 fn sdk() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python").canonicalize().unwrap()
@@ -17,7 +17,7 @@ fn sdk() -> PathBuf {
 
 /// A Python with what the tests need, the SDK itself not included.
 fn python() -> PathBuf {
-    packages::python("python-sdk", "python3", &sdk().join("tests/requirements.txt")).join("bin/python")
+    tools::python("python-sdk")
 }
 
 /// The SDK as it is installed by those who use it, in a folder of the test's own: built from a copy, so that nothing is left in

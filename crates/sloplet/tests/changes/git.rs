@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Host, Server, Sloplet, World, packages};
+use crate::common::{Host, Server, Sloplet, World, tools};
 use crate::{REPOSITORY, both, command, end, inside, outside};
 
 /// The key of the repositories, in halves: what looks for it inside must not find itself.
@@ -238,7 +238,7 @@ fn a_sandbox_that_is_there_is_given_a_key_that_stays_outside() {
 /// Runs the script with the SDK.
 fn sdk(host: &Host, served: &Server, sloplet: &Sloplet) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python").canonicalize().unwrap();
-    let python = packages::python("python-sdk", "python3", &source.join("tests/requirements.txt")).join("bin/python");
+    let python = tools::python("python-sdk");
     let copy = host.dir().join(format!("sdk-{}", sloplet.name.replace(' ', "-")));
     let (python, source, copied) = (python.to_str().unwrap(), source.to_str().unwrap(), copy.to_str().unwrap());
     outside(

@@ -1,48 +1,47 @@
-//! Images that take minutes to build, kept between runs of the tests.
+//! Images that take minutes to build, kept between runs of the tests: `./test prepare` builds them.
 
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
-use sloplet_image::Recipe;
+use super::{Sloplet, tools};
 
-use super::Sloplet;
-
-/// Where everything is kept that takes long to get.
-const CACHE: &str = "/var/cache/sloplet";
-
-/// A data folder with the image in it, built by root if it is not there yet. Not to be changed: see [`copy_to`].
-pub fn image(sloplet: &Sloplet, name: &str) -> PathBuf {
-    let data = Path::new(CACHE).join(format!("{name}-{:016x}", recipe(name)));
-    fs::create_dir_all(&data).unwrap();
-    let lock = fs::File::create(data.join("lock")).unwrap();
-    flock(&lock, FlockOperation::LockExclusive).unwrap();
-    let path = data.to_str().unwrap();
-    let listed = sloplet.invoke(&["image", "ls", "--data", path]).finish().expect_code(0);
-    if !listed.out().contains(&format!("{name}:latest")) {
-        let build = sloplet.invoke(&["image", "build", name, "--data", path]).within(Duration::from_secs(1800));
-        build.finish().expect_code(0);
-    }
-    data
+/// A data folder with the image in it. Not to be changed: see [`copy_to`].
+pub fn image(name: &str) -> PathBuf {
+    let folder = tools::cache().join("images").join(format!("{name}-{}", tools::digest(&recipe())));
+    tools::complete(folder, &format!("the image '{name}'"))
 }
 
 /// Gives somebody's data folder the image, too. Layers never change, so links will do.
 pub fn copy_to(sloplet: &Sloplet, name: &str) {
-    let from = image(sloplet, name).join("images");
+    let from = image(name).join("images");
     fs::create_dir_all(&sloplet.data).unwrap();
     let copied = Command::new("cp").arg("-al").arg(from).arg(&sloplet.data).status().unwrap();
     assert!(copied.success());
 }
 
-/// Changes with the distribution and with what is done to it.
-fn recipe(name: &str) -> u64 {
-    let mut hash = DefaultHasher::new();
-    for list in ["/etc/os-release", "/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"] {
-        fs::read_to_string(list).unwrap_or_default().hash(&mut hash);
+/// Changes with the distribution and with what is done to it. The same as in `tests/prepare`.
+fn recipe() -> Vec<u8> {
+    let system = ["/etc/os-release", "/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"];
+    let mut bytes: Vec<u8> = system.iter().flat_map(|path| fs::read(path).unwrap_or_default()).collect();
+    let image = tools::root().join("crates/image");
+    for source in ["src/recipe.rs", "src/interpreter.rs", "src/machine.rs"] {
+        bytes.extend(fs::read(image.join(source)).unwrap());
     }
-    Recipe::named(name).expect("a recipe").fingerprint().hash(&mut hash);
-    hash.finish()
+    let mut programs = Vec::new();
+    find(&image.join("assets/interpreter"), &mut programs);
+    programs.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
+    programs.iter().for_each(|path| bytes.extend(fs::read(path).unwrap()));
+    bytes
+}
+
+/// Programs below a folder, but those that only test.
+fn find(folder: &Path, found: &mut Vec<PathBuf>) {
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() && !path.ends_with("tests") {
+            find(&path, found);
+        } else if path.extension().is_some_and(|end| end == "py" || end == "js") {
+            found.push(path);
+        }
+    }
 }

@@ -23,8 +23,8 @@ pub mod docker;
 pub mod http;
 pub mod invocation;
 pub mod leaks;
-pub mod packages;
 pub mod server;
+pub mod tools;
 pub mod world;
 
 use std::fs::{self, File, Permissions};

@@ -23,9 +23,8 @@ use std::time::Duration;
 use common::docker::{Engine, IMAGE};
 use common::{Ended, Host, Invocation, Sloplet};
 
-/// Names the kernel that virtual machines boot, and where the test script puts one.
+/// Names the kernel that virtual machines boot.
 const KERNEL: &str = "SLOPLET_VM_KERNEL";
-const USUAL_KERNEL: &str = "/var/cache/sloplet/tools/kernel";
 
 /// A wall, and what it is known to lack.
 #[derive(Debug, Clone, Copy)]
@@ -81,8 +80,7 @@ pub struct Ground {
 impl Ground {
     /// sloplet as root, with what the wall needs.
     pub fn root(&self) -> Sloplet {
-        let kernel = std::env::var(KERNEL).unwrap_or_else(|_| USUAL_KERNEL.into());
-        let sloplet = self.host.root().with(KERNEL, &kernel);
+        let sloplet = self.host.root().with(KERNEL, common::tools::kernel().to_str().unwrap());
         match &self.engine {
             Some(engine) => engine.known_to(sloplet),
             None => {

@@ -1,12 +1,11 @@
 //! Programs that know nothing of any of this.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
 
-use crate::common::{Host, Sloplet, World, packages};
+use crate::common::{Host, Sloplet, World, tools};
 use crate::{both, python};
 
 /// Programs are told whom to trust as they are told on any machine.
@@ -229,17 +228,10 @@ fn java_works() {
 
 #[test]
 fn go_works() {
-    // Static, so that it asks for names itself, without the C library.
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/egress/fetch.go");
-    let tools = packages::installed("go", &source, |folder| {
-        let script = "cd \"$0\" && CGO_ENABLED=0 GOCACHE=\"$0/cache\" GOFLAGS= go build -trimpath -o fetch \"$1\" && rm -rf cache";
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).arg(folder).arg(&source);
-        command
-    });
+    let program = tools::folder("go-fetch").join("fetch");
     let host = Host::shared();
     let world = World::new(&host);
-    fs::copy(tools.join("fetch"), world.dir.join("share/fetch")).unwrap();
+    fs::copy(program, world.dir.join("share/fetch")).unwrap();
     let mount = world.mount();
     for sloplet in both(&host, &world) {
         let urls = [

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::both;
-use crate::common::{Host, Server, Sloplet, World, fast, packages};
+use crate::common::{Host, Server, Sloplet, World, fast, tools};
 use crate::serving::{command, end, exec, invoke, restart, until};
 
 /// The keys, as the host has them.
@@ -26,13 +26,12 @@ fn with_keys(sloplet: Sloplet) -> Sloplet {
     sloplet.with("ANTHROPIC_API_KEY", ANTHROPIC).with("OPENAI_API_KEY", OPENAI)
 }
 
-/// The vendors' packages, of the interpreter that sandboxes have, too. To be had before there is another world outside.
+/// The vendors' packages, of the interpreter that sandboxes have, too.
 fn vendors() -> Option<PathBuf> {
     if fast() {
-        return None; // installs packages
+        return None; // takes long
     }
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gateway/tests/packages/requirements.txt");
-    let folder = packages::python("llm", "/usr/bin/python3", &list).join("lib");
+    let folder = tools::folder("llm-python").join("lib");
     Some(fs::read_dir(folder).unwrap().flatten().next().unwrap().path().join("site-packages"))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Ended, Host, Invocation, Server, Sloplet, World, built, fast, packages};
+use crate::common::{Ended, Host, Invocation, Server, Sloplet, World, built, fast, tools};
 use crate::{both, inside};
 
 /// How long something that is bound to happen may take on a busy machine.
@@ -284,9 +284,7 @@ fn e2bs_package_sets_rules() {
         return; // needs an image that takes minutes to build
     }
     let host = Host::shared();
-    // Before there is another world outside, in which there is nobody who has them.
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2b/requirements.txt");
-    let python = packages::python("requirements.txt", "python3", &list).join("bin/python");
+    let python = tools::python("e2b-python");
     built::copy_to(&host.root(), "base");
     let world = World::new(&host);
     let sloplet = world.around(host.root());

@@ -8,14 +8,12 @@ mod common;
 mod granted;
 mod hostile;
 
-use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Ended, Host, Server, built, fast, packages};
+use common::{Ended, Host, Server, built, fast, tools};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -28,14 +26,14 @@ fn tests() -> PathBuf {
 
 #[test]
 fn the_python_package_can_use_every_tool() {
-    let (host, python) = (Host::shared(), packages::python("mcp", "python3", &tests().join("requirements.txt")));
+    let (host, python) = (Host::shared(), tools::python("mcp-python"));
     let sloplet = host.root();
     if !fast() {
         built::copy_to(&sloplet, "code-interpreter");
     }
     let served = Server::start_with(&sloplet, &[]);
     let scratch = sloplet.folder("scratch");
-    let (python, tests) = (python.join("bin/python"), tests().join("python"));
+    let tests = tests().join("python");
     let words = [
         "-q",
         "-p",
@@ -62,13 +60,7 @@ fn the_python_package_can_use_every_tool() {
 
 /// The inspector's command line: a client of its own, in another language.
 fn inspector() -> PathBuf {
-    let folder = packages::installed("mcp-inspector", &tests().join("package.json"), |folder| {
-        fs::copy(tests().join("package.json"), folder.join("package.json")).unwrap();
-        let mut command = Command::new("npm");
-        command.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(folder);
-        command
-    });
-    folder.join("node_modules/.bin/mcp-inspector")
+    tools::folder("mcp-inspector").join("node_modules/.bin/mcp-inspector")
 }
 
 #[test]

@@ -5,23 +5,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Host, Server, built, fast, packages};
+use crate::common::{Host, Server, built, fast, tools};
 
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2b")
-}
-
-fn python() -> PathBuf {
-    packages::python("requirements.txt", "python3", &tests().join("requirements.txt")).join("bin/python")
-}
-
-fn node_modules() -> PathBuf {
-    packages::installed("package.json", &tests().join("package.json"), |folder| {
-        fs::copy(tests().join("package.json"), folder.join("package.json")).unwrap();
-        let mut command = Command::new("npm");
-        command.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(folder);
-        command
-    })
 }
 
 /// Runs a client's tests against a server with this image; everything they say is shown if one fails.
@@ -45,14 +32,14 @@ fn run(image: &str, mut client: Command) {
 }
 
 pub fn pytest(folder: &str) -> Command {
-    let mut command = Command::new(python());
+    let mut command = Command::new(tools::python("e2b-python"));
     command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", folder]).current_dir(tests());
     command
 }
 
 /// Packages are looked for beside the tests' own place, so they are run from where the packages are.
 pub fn node_test(folder: &str) -> Command {
-    let modules = node_modules();
+    let modules = tools::folder("e2b-node");
     let place = modules.join(folder);
     let _ = fs::remove_dir_all(&place);
     let copied = Command::new("cp").arg("-a").arg(tests().join(folder)).arg(&place).status().unwrap();
@@ -94,7 +81,7 @@ fn the_typescript_page_works_as_written() {
     }
     let page = include_str!("../../../../docs/typescript.md");
     let code = page.split("```ts\n").nth(1).unwrap().split("```").next().unwrap();
-    let modules = node_modules();
+    let modules = tools::folder("e2b-node");
     // What is only JavaScript in it runs as it is; any TypeScript would have to be compiled first.
     let file = modules.join("typescript-page.mjs");
     fs::write(&file, code).unwrap();

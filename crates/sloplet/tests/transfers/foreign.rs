@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -10,7 +10,7 @@ use std::thread;
 use serde_json::json;
 
 use crate::common::server::Server;
-use crate::common::{Host, Sloplet, packages};
+use crate::common::{Host, Sloplet, tools};
 use crate::relay::{Relay, wait};
 use crate::snapshots::elsewhere;
 use crate::storage::{KEY, SECRET};
@@ -26,8 +26,7 @@ struct Rclone {
 
 impl Rclone {
     fn start(host: &Host) -> Self {
-        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transfers/rclone.txt");
-        let program = packages::python("rclone", "python3", &list).join("bin/rclone");
+        let program = tools::folder("rclone").join("bin/rclone");
         let folder = host.dir().join("rclone");
         fs::create_dir_all(folder.join("bucket")).unwrap();
         let mut child = Command::new(program)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::common::server::Server;
-use crate::common::{Host, packages};
+use crate::common::{Host, tools};
 use crate::storage::{SECRET, Storage};
 
 const OPTIONS: [&str; 3] = ["--destroy-on-exit", "--s3", "s3://bucket"];
@@ -245,7 +245,7 @@ fn the_sdk_moves_large_files_and_snapshots_by_s3() {
     let sloplet = storage.known_to(host.root());
     let server = Server::start_with(&sloplet, &OPTIONS);
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python").canonicalize().unwrap();
-    let python = packages::python("python-sdk", "python3", &sdk.join("tests/requirements.txt")).join("bin/python");
+    let python = tools::python("python-sdk");
     let (python, copy) = (python.to_str().unwrap(), host.dir().join("sdk-source"));
     sloplet.other_program(&["cp", "-r", sdk.to_str().unwrap(), copy.to_str().unwrap()]).finish().expect_code(0);
     sloplet.other_program(&[python, copy.join("unasync.py").to_str().unwrap()]).finish().expect_code(0);
