@@ -99,11 +99,13 @@ fn traces(place: &Place) -> BTreeSet<String> {
         list(&place.dir.join(who).join("run"), "record", &mut found);
         list(&place.dir.join(who).join("data/disks"), "disk", &mut found);
     }
-    // Folders of the level `process`, which has no file system of its own.
+    // Folders of the level `process`, which has no file system of its own. They are where those of all tests are: whose each
+    // is, the ledgers tell.
     for entry in ["/tmp", "/var/tmp"].iter().flat_map(fs::read_dir).flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         // Named after the sandbox; others of that beginning are not a sandbox's.
-        if name.strip_prefix("sloplet-").is_some_and(|id| id.len() == 16 && !id.contains('-')) {
+        let Some(id) = name.strip_prefix("sloplet-").filter(|id| id.len() == 16 && !id.contains('-')) else { continue };
+        if is_known(place, id) {
             found.insert(format!("folder {}", entry.path().display()));
         }
     }
@@ -111,6 +113,15 @@ fn traces(place: &Place) -> BTreeSet<String> {
     let kept = ["/run/uids", "/run/templates", "/run/templates/dev", "/run/templates/masks"];
     found.retain(|line| !line.contains("/disks/ext4-") && !kept.iter().any(|end| line.ends_with(end)));
     found
+}
+
+/// Whether a sandbox of the test had this id.
+fn is_known(place: &Place, id: &str) -> bool {
+    let ledgers = ["root", "user", "stranger"].map(|who| place.dir.join(who).join("data/ledger"));
+    let files = ledgers.iter().flat_map(fs::read_dir).flatten().flatten();
+    files
+        .filter_map(|file| fs::read(file.path()).ok())
+        .any(|text| text.windows(id.len()).any(|part| part == id.as_bytes()))
 }
 
 /// Processes in the test's control groups, and those that run its binary wherever they are.

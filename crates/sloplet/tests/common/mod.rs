@@ -87,8 +87,12 @@ impl Host {
             rustix::process::geteuid().is_root(),
             "these tests make sandboxes as root and as an ordinary user that root creates: use ./test, or run cargo test as root"
         );
+        // Whoever waits to be alone stands in the door: nobody overtakes, however many come.
+        let door = File::create("/tmp/sloplet-test.door").expect("the door of the tests");
+        flock(&door, FlockOperation::LockExclusive).expect("a place in the door");
         let lock = File::create("/tmp/sloplet-test.lock").expect("the lock of the tests");
         flock(&lock, turn).expect("a turn");
+        drop(door);
         let dir = tempfile::Builder::new().prefix("sloplet-test-").tempdir_in("/tmp").expect("a folder").keep();
         fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
         // Target folders may lie in a home that only its owner can enter. A link is cheaper than a copy.
