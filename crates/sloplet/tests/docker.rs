@@ -183,3 +183,19 @@ fn nothing_is_left_of_the_killed() {
     assert!(!ids.contains(left["Id"].as_str().unwrap()) && ids.contains(others["Id"].as_str().unwrap()), "{ids}");
     assert!(!owners.join("gone").exists());
 }
+
+#[test]
+fn verifying_all_walls_keeps_their_results_where_there_is_an_engine() {
+    let host = Host::shared();
+    let engine = Engine::start(&host);
+    let sloplet = engine.known_to(host.root());
+    // The engine has no image 'host'.
+    let words = ["verify", "--driver", "all", "--probe", "keyrings", "--json"];
+    let ended = sloplet.invoke(&words).within(std::time::Duration::from_secs(300)).finish().expect_code(0);
+    let ended = ended.expect_said("docker makes no such sandbox");
+    let reports = ended.json();
+    let walls: Vec<&str> = reports.as_array().unwrap().iter().filter_map(|report| report["driver"].as_str()).collect();
+    for wall in ["namespaces", "process"] {
+        assert!(walls.contains(&wall), "{wall}: {ended}");
+    }
+}

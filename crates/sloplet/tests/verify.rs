@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Ended, Host, Sloplet};
+use rustix::pty::{OpenptFlags, openpt};
 use serde_json::Value;
 
 /// A protection, and the probe that must notice that it is missing.
@@ -367,6 +368,42 @@ fn canaries_are_removed_whatever_ends_a_verification() {
 }
 
 #[test]
+fn terminals_of_the_host_are_no_breach_by_their_names() {
+    let host = Host::shared();
+    // More than the first few names, which those inside have, too.
+    let held: Vec<_> = (0..12).map(|_| openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap()).collect();
+    for sloplet in [host.root(), host.user()] {
+        for driver in ["process", "namespaces"] {
+            let ended = verify(&sloplet, &["--driver", driver, "--probe", "terminals", "--json"]).expect_code(0);
+            let report = ended.json()[0].clone();
+            assert_eq!(report["results"][0]["verdict"], "contained", "{} {driver}: {report:#}", sloplet.name);
+        }
+    }
+    drop(held);
+}
+
+#[test]
+fn a_servers_drills_find_the_kernel_that_was_set_up() {
+    let ours = (sloplet_verify::KERNEL_VARIABLE, sloplet_verify::KERNEL_FOLDER);
+    assert_eq!(ours, (sloplet_driver_vm::kernel::VARIABLE, sloplet_driver_vm::kernel::FOLDER));
+}
+
+#[test]
+fn a_wall_that_makes_no_such_sandbox_takes_nothing_from_the_others() {
+    let host = Host::shared();
+    let root = host.root();
+    common::small_image(&host, &["sh", "cat", "ls"]);
+    let image = host.dir().join("small");
+    let words = ["--driver", "all", "--image", image.to_str().unwrap(), "--probe", "keyrings", "--json"];
+    let ended = verify(&root, &words).expect_code(0).expect_said("process makes no such sandbox");
+    let reports = ended.json();
+    let walls: Vec<&str> = reports.as_array().unwrap().iter().filter_map(|report| report["driver"].as_str()).collect();
+    assert!(walls.contains(&"namespaces") && !walls.contains(&"process"), "{ended}");
+    // Alone, that is the answer.
+    verify(&root, &["--driver", "process", "--image", image.to_str().unwrap(), "--probe", "keyrings"]).expect_code(125);
+}
+
+#[test]
 fn a_server_verifies_on_a_schedule_and_shows_the_result() {
     let host = Host::shared();
     let root = host.root();
@@ -383,7 +420,7 @@ fn a_server_verifies_on_a_schedule_and_shows_the_result() {
     assert_eq!((latest["passed"].as_bool(), latest["breaches"].as_u64()), (Some(true), Some(0)), "{latest}");
     assert!(latest["contained"].as_u64().unwrap() > 45, "{latest}");
     let ended = server.command(&["ls"]).expect_code(0);
-    assert!(ended.stderr.contains("walls verified") && ended.stderr.contains("nothing got out"), "{ended}");
+    assert!(ended.stderr.contains("namespaces verified") && ended.stderr.contains("nothing got out"), "{ended}");
     let ended = server.command(&["info"]).expect_code(0);
     assert!(ended.out().contains("verified"), "{ended}");
     let request = format!(

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use sloplet_sys::attempt::{Call, attempt, handle_of};
 use tempfile::TempDir;
 
@@ -152,6 +153,9 @@ impl Canaries {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
         grantpt(&terminal)?;
         unlockpt(&terminal)?;
+        let terminal_size = (0x4000 | (std::process::id() & 0x3fff) as u16, port);
+        let size = Winsize { ws_row: terminal_size.0, ws_col: terminal_size.1, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&terminal, size)?;
         let terminal_name = ptsname(&terminal, Vec::new())?.to_string_lossy().into_owned();
         let (handle, handle_kind) = handle_of(c"/").unwrap_or_default();
         let disk = fs::metadata("/").map_or(0, |meta| meta.dev());
@@ -171,6 +175,7 @@ impl Canaries {
             address_outside,
             abstract_name: secret,
             socket,
+            terminal_size,
             terminal: terminal_name.rsplit('/').next().unwrap_or_default().to_owned(),
             shm_key,
             shm_file: name.clone(),

@@ -70,6 +70,13 @@ pub enum VerifyError {
     Unrecorded(#[source] io::Error),
 }
 
+impl VerifyError {
+    /// Whether the wall makes no sandbox of this configuration: then there is none to be afraid of.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Engine(_) | Self::Driver(_))
+    }
+}
+
 /// Attacks a sandbox of the given configuration.
 pub async fn verify(wanted: Verification<'_>) -> Result<Report, VerifyError> {
     let (started, clock) = (SystemTime::now(), Instant::now());

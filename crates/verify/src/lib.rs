@@ -48,3 +48,4 @@ pub use probe::{Probe, Verdict};
 pub use program::SUBCOMMAND;
 pub use record::{Records, Standing};
 pub use report::{Report, Result as ProbeResult};
+pub use served::{KERNEL_FOLDER, KERNEL_VARIABLE};

@@ -135,12 +135,18 @@ impl Records {
         self.newest().into_iter().next().map(Latest::from)
     }
 
-    /// Of the newest results of each wall, one that failed if there is any: what is good of one wall hides nothing of another.
-    pub fn worst(&self) -> Option<Latest> {
+    /// The newest result of each wall, latest first.
+    pub fn of_walls(&self) -> Vec<Latest> {
         let (mut walls, mut all) = (BTreeSet::new(), self.newest());
         all.retain(|report| walls.insert(report.driver.clone()));
-        let at = all.iter().position(|report| !report.passed()).unwrap_or(0);
-        all.into_iter().nth(at).map(Latest::from)
+        all.into_iter().map(Latest::from).collect()
+    }
+
+    /// Of those, one that failed if there is any: what is good of one wall hides nothing of another.
+    pub fn worst(&self) -> Option<Latest> {
+        let all = self.of_walls();
+        let at = all.iter().position(|latest| !latest.passed).unwrap_or(0);
+        all.into_iter().nth(at)
     }
 
     /// The newest results, latest first.
@@ -260,6 +266,9 @@ mod tests {
         records.keep(&Report { driver: "two".into(), ..report("bb", now - 1000) }).unwrap();
         assert_eq!(records.latest().unwrap().driver, "two");
         assert_eq!(records.worst().map(|worst| (worst.driver, worst.passed)), Some(("one".into(), false)));
+        // Each is told of under its own name.
+        let told: Vec<(String, bool)> = records.of_walls().into_iter().map(|one| (one.driver, one.passed)).collect();
+        assert_eq!(told, [("two".into(), true), ("one".into(), false)]);
         // What was put right is.
         records.keep(&Report { driver: "one".into(), ..report("cc", now) }).unwrap();
         assert!(records.worst().unwrap().passed);

@@ -23,6 +23,19 @@ pub const NOT_IMPLEMENTED: u16 = 501;
 /// The longest answer.
 const ANSWER: u64 = 1 << 20;
 
+/// Names the kernel that virtual machines boot, and where `sloplet vm setup` puts one in the data folder: see
+/// `sloplet_driver_vm::kernel`.
+pub const KERNEL_VARIABLE: &str = "SLOPLET_VM_KERNEL";
+
+/// The folder within the data folder.
+pub const KERNEL_FOLDER: &str = "vm/kernel";
+
+/// The kernel that a server with another data folder would not find by itself. One that was named, it inherits.
+fn kernel(data: &Path) -> Option<PathBuf> {
+    let own = data.join(KERNEL_FOLDER);
+    (std::env::var_os(KERNEL_VARIABLE).is_none() && own.is_dir()).then_some(own)
+}
+
 /// A server. Dropping it ends it, and it takes its sandboxes along.
 pub struct Served {
     child: Option<Child>,
@@ -64,6 +77,9 @@ impl Served {
             command.arg(weakness).env(weakness::VARIABLE, weakness);
         }
         command.env("SLOPLET_DATA", folder.join("data")).env("SLOPLET_RUN", folder.join("run"));
+        if let Some(kernel) = kernel(&drill.engine.places().data) {
+            command.env(KERNEL_VARIABLE, kernel);
+        }
         command.env_remove("SLOPLET_KEY").env_remove("SLOPLET_URL");
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // All that it would ever say.

@@ -44,6 +44,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// A pseudo-terminal of the host.
     pub terminal: String,
+    /// Its size, in rows and columns, which tells it from one inside that has the same name.
+    pub terminal_size: (u16, u16),
     /// Shared memory of the host: System V, and a file in /dev/shm.
     pub shm_key: i32,
     /// The file's name.

@@ -36,9 +36,12 @@ pub struct Info {
     /// The parts of S3 that this key may use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub s3: Vec<String>,
-    /// The newest verification of containment on this host, if there was one.
+    /// The newest verification of containment on this host, if there was one; that of another wall if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
+    /// The newest verification of each wall.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verifications: Vec<Verification>,
 }
 
 /// A verification of containment.
@@ -65,8 +68,18 @@ pub struct Verification {
 impl Verification {
     /// The newest one, or that of another wall if it failed.
     pub fn standing(app: &App) -> Option<Self> {
-        let latest = sloplet_verify::Records::of(&app.config().data).worst()?;
-        Some(Self {
+        sloplet_verify::Records::of(&app.config().data).worst().map(Into::into)
+    }
+
+    /// The newest one of each wall.
+    pub fn of_walls(app: &App) -> Vec<Self> {
+        sloplet_verify::Records::of(&app.config().data).of_walls().into_iter().map(Into::into).collect()
+    }
+}
+
+impl From<sloplet_verify::record::Latest> for Verification {
+    fn from(latest: sloplet_verify::record::Latest) -> Self {
+        Self {
             at_ms: latest.at_ms,
             age_seconds: latest.age_seconds,
             passed: latest.passed,
@@ -75,7 +88,7 @@ impl Verification {
             breaches: latest.breaches,
             inconclusive: latest.inconclusive,
             digest: latest.digest,
-        })
+        }
     }
 }
 
@@ -97,5 +110,6 @@ pub async fn get(AppState(app): AppState<App>, access: Access) -> Json<Info> {
             |storage| storage.roots(&access.owner).iter().map(ToString::to_string).collect(),
         ),
         verification: Verification::standing(&app),
+        verifications: Verification::of_walls(&app),
     })
 }

@@ -18,7 +18,7 @@ Examples:
   sloplet verify --probe mounts --probe fork-bomb --verbose
   sloplet run --verified -- my-agent
 
-Exit status: 0 if nothing got out, 1 if something did, 125 if nothing could be verified.";
+Exit status: 0 if nothing got out, 1 if something did, 125 if a wall could not be verified.";
 
 /// `sloplet verify`
 #[derive(Debug, Args)]

@@ -52,14 +52,20 @@ fn about_server(info: &Value) {
         let address = info["ssh"]["address"].as_str().unwrap_or("by 'sloplet ssh' alone");
         say!("ssh       {}, host key {}", terminal::harmless(address), terminal::harmless(fingerprint));
     }
-    if let Some(line) = verification(info) {
-        say!("verified  {line}");
+    for (wall, line) in verifications(info) {
+        say!("verified  {wall}, {line}");
     }
 }
 
-/// The newest verification in words.
-pub fn verification(info: &serde_json::Value) -> Option<String> {
-    let latest = &info["verification"];
+/// The newest verification of each wall in words, by the wall's name.
+pub fn verifications(info: &Value) -> Vec<(String, String)> {
+    let name = |latest: &Value| terminal::harmless(latest["driver"].as_str().unwrap_or("a wall")).to_string();
+    let all = info["verifications"].as_array().into_iter().flatten();
+    all.filter_map(|latest| Some((name(latest), verification(latest)?))).collect()
+}
+
+/// A verification in words.
+fn verification(latest: &Value) -> Option<String> {
     let when = crate::table::age(latest["at_ms"].as_u64()? / 1000);
     let count = |name: &str| latest[name].as_u64().unwrap_or(0);
     Some(match latest["passed"].as_bool() {

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use sloplet_engine::Engine;
 use sloplet_policy::{DriverReport, Isolation, Spec, weakness};
 use sloplet_verify::record::{self, Records};
-use sloplet_verify::{Report, Verdict, Verification, html, junit};
+use sloplet_verify::{Report, Verdict, Verification, VerifyError, html, junit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Verify;
@@ -16,6 +16,9 @@ use crate::{setup, table, terminal};
 
 /// Something got out.
 const BREACH: u8 = 1;
+
+/// Of some wall, nothing is known.
+const UNFINISHED: u8 = 125;
 
 pub fn run(data: Option<PathBuf>, options: Verify) -> anyhow::Result<u8> {
     let file = config::file(&setup::places(data.clone())?.data, &options.machine)?;
@@ -35,7 +38,7 @@ pub fn run(data: Option<PathBuf>, options: Verify) -> anyhow::Result<u8> {
         }
     });
     engine.shut_down();
-    let reports = reports?;
+    let Outcome { reports, unfinished } = reports?;
     if let Some(path) = &options.junit {
         write(path, &junit::document(&reports))?;
     }
@@ -47,40 +50,72 @@ pub fn run(data: Option<PathBuf>, options: Verify) -> anyhow::Result<u8> {
     } else {
         reports.iter().for_each(|report| print(report, options.verbose));
     }
-    Ok(if reports.iter().all(Report::passed) { 0 } else { BREACH })
+    Ok(match (reports.iter().all(Report::passed), unfinished) {
+        (false, _) => BREACH,
+        (true, true) => UNFINISHED,
+        (true, false) => 0,
+    })
 }
 
-async fn all(engine: &Engine, options: &Verify, spec: &Spec, walls: &[String]) -> anyhow::Result<Vec<Report>> {
+/// What came of all walls.
+#[derive(Default)]
+struct Outcome {
+    /// Of those that were attacked to the end.
+    reports: Vec<Report>,
+    /// Whether an attack broke off: a wall that makes no such sandbox at all needs none.
+    unfinished: bool,
+}
+
+/// Attacks one wall after the other. One that cannot be attacked takes nothing from what is known of the others.
+async fn all(engine: &Engine, options: &Verify, spec: &Spec, walls: &[String]) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for wall in walls {
+        let error = match one(engine, options, spec, wall).await {
+            Ok(report) => {
+                outcome.reports.push(report);
+                continue;
+            }
+            Err(error) => error,
+        };
+        // The only one, or none of them could be: that is the answer.
+        if walls.len() == 1 || (outcome.reports.is_empty() && walls.last() == Some(wall)) {
+            return Err(error);
+        }
+        let refused = error.downcast_ref::<VerifyError>().is_some_and(VerifyError::is_refusal);
+        let word = if refused { "makes no such sandbox" } else { "could not be verified" };
+        complain!("sloplet: {wall} {word}: {}", terminal::harmless(&format!("{error:#}")));
+        outcome.unfinished |= !refused;
+    }
+    Ok(outcome)
+}
+
+/// Attacks one wall, or finds that it was.
+async fn one(engine: &Engine, options: &Verify, spec: &Spec, wall: &str) -> anyhow::Result<Report> {
     let records = Records::of(&engine.places().data);
     let program = Path::new(setup::PROGRAM);
-    let mut reports = Vec::new();
-    for wall in walls {
-        let mut spec = Spec { driver: Some(wall.clone()), ..spec.clone() };
-        let report = engine.report(&spec)?;
-        spec.isolation = report.isolation;
-        let digest = record::digest(&spec, engine.radius(), &report, program);
-        if options.changed
-            && options.probe.is_empty()
-            && let record::Standing::Good(report) = records.standing(&digest, options.max_age.0)
-        {
-            complain!("sloplet: {}: nothing has changed since {}", report.driver, html::date(report.started_ms));
-            reports.push(*report);
-            continue;
-        }
-        let line = ProgressLine::new();
-        let progress = |probe: &str, place: usize, count: usize| {
-            line.show(|| Some(format!("{wall} {place}/{count} {probe}")));
-        };
-        let (program, only) = (program.to_owned(), options.probe.clone());
-        let sign = |report: &Report| signed(engine, report);
-        let wanted = Verification { engine, spec, program, only, progress: &progress, finished: &sign };
-        let report = sloplet_verify::verify(wanted).await;
-        line.clear();
-        let report = report?;
-        records.keep(&report).context("keeping the result")?;
-        reports.push(report);
+    let mut spec = Spec { driver: Some(wall.to_owned()), ..spec.clone() };
+    let report = engine.report(&spec)?;
+    spec.isolation = report.isolation;
+    let digest = record::digest(&spec, engine.radius(), &report, program);
+    if options.changed
+        && options.probe.is_empty()
+        && let record::Standing::Good(report) = records.standing(&digest, options.max_age.0)
+    {
+        complain!("sloplet: {}: nothing has changed since {}", report.driver, html::date(report.started_ms));
+        return Ok(*report);
     }
-    Ok(reports)
+    let line = ProgressLine::new();
+    let progress = |probe: &str, place: usize, count: usize| {
+        line.show(|| Some(format!("{wall} {place}/{count} {probe}")));
+    };
+    let (program, only) = (program.to_owned(), options.probe.clone());
+    let sign = |report: &Report| signed(engine, report);
+    let wanted = Verification { engine, spec, program, only, progress: &progress, finished: &sign };
+    let report = sloplet_verify::verify(wanted).await;
+    line.clear();
+    let report = report?;
+    records.keep(&report).context("keeping the result")?;
+    Ok(report)
 }
 
 /// Writes a result into the ledger, and has it signed. What was weakened on purpose says nothing about this host.

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::ioctl_tiocsctty;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::tcgetwinsize;
 use sloplet_sys::attempt::{Call, attempt, ignore_hangups, leave_session};
 
 use crate::part::{Miss, Parts, PartsOf, nothing, openable, reached};
@@ -17,19 +18,19 @@ pub const PROBE: Probe = Probe {
     tries: "push characters into a terminal (TIOCSTI), steer consoles, open the host's terminals",
     why: "CVE-2017-5226: what is typed into the user's terminal, the user's shell executes",
     needs: &[],
-    kind: Kind::Attempts { parts, refusals: &[6] }, // ENXIO
+    kind: Kind::Attempts { parts, refusals: &[5, 6] }, // EIO, ENXIO
 };
 
 fn parts(_: &Settings, parts: &mut Parts) {
     of_kernel(&mut parts.of_kernel("terminals"));
     parts.add("the host's pseudo-terminal", |settings| {
-        match std::path::Path::new("/dev/pts").join(&settings.terminal).exists() {
-            true if settings.inside && settings.terminal.parse::<u32>().is_ok_and(|number| number < 4) => {
-                // The first terminals inside have such names, too.
-                nothing("a terminal of that name, of its own")
-            }
-            true => Ok(format!("/dev/pts/{}", settings.terminal)),
-            false => nothing("not there"),
+        // That there is one says nothing: those inside have such names, too, and what cannot be opened is no way out.
+        let path = format!("/dev/pts/{}", settings.terminal);
+        let opened = rustix::fs::open(&path, OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK, Mode::empty())?;
+        let size = tcgetwinsize(&opened)?;
+        match (size.ws_row, size.ws_col) == settings.terminal_size {
+            true => Ok(path),
+            false => nothing("a terminal of that name, of its own"),
         }
     });
 }
