@@ -175,6 +175,8 @@ pub fn body(wanted: &Wanted<'_>, parts: &Parts<'_>) -> ContainerCreateBody {
         init: Some(false),
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
         restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
+        // The engine writes the table of host names itself, without the container's own where it has no network.
+        extra_hosts: Some(vec![format!("{}:127.0.1.1", spec.hostname)]),
         // The engine writes the file about resolvers itself, and would write the host's.
         dns: Some(vec![RESOLVER_V4.to_string()]),
         dns_options: Some(vec!["timeout:2".to_owned(), "attempts:2".to_owned()]),

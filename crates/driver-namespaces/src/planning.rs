@@ -88,7 +88,7 @@ fn devices(spec: &Spec) -> Vec<Device> {
     nodes.chain(spec.devices.files.iter().map(|shown| device(shown, false))).collect()
 }
 
-/// What is put into the root: with a way out, what finds it, before all else.
+/// What is put into the root: what names its own machine and, with a way out, finds that, before all else.
 fn files(wanted: Wanted<'_>) -> Result<Vec<PutFile>, DriverError> {
     let step = "put files into the sandbox's root";
     let bytes: usize = wanted.files.iter().map(|file| file.content.len()).sum();
@@ -99,19 +99,18 @@ fn files(wanted: Wanted<'_>) -> Result<Vec<PutFile>, DriverError> {
     if let Some((path, _)) = wanted.files.iter().flat_map(|file| &file.places).find(|(path, _)| !rooted(path)) {
         return Err(failed(step, format!("'{path}' is no absolute path without '..'")));
     }
-    let own = if wanted.egress { own_files() } else { Vec::new() };
-    Ok(own.iter().chain(wanted.files).map(translate).collect())
+    Ok(own_files(&wanted.spec.hostname, wanted.egress).iter().chain(wanted.files).map(translate).collect())
 }
 
-/// What a sandbox with a way out needs to find it.
-pub fn own_files() -> Vec<engine::PutFile> {
-    // One that does not answer is asked again soon: it is the same machine.
-    let resolver = format!("nameserver {RESOLVER_V4}\noptions timeout:2 attempts:2\n");
-    let hosts = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
-    vec![
-        engine::PutFile::new("/etc/resolv.conf", engine::When::Always, resolver),
-        engine::PutFile::new("/etc/hosts", engine::When::Absent, hosts),
-    ]
+/// What a sandbox needs to find itself by name, as on any Linux, and with a way out also others.
+pub fn own_files(hostname: &str, egress: bool) -> Vec<engine::PutFile> {
+    let mut files = vec![engine::PutFile::hosts(hostname)];
+    if egress {
+        // One that does not answer is asked again soon: it is the same machine.
+        let resolver = format!("nameserver {RESOLVER_V4}\noptions timeout:2 attempts:2\n");
+        files.push(engine::PutFile::new("/etc/resolv.conf", engine::When::Always, resolver));
+    }
+    files
 }
 
 fn translate(file: &engine::PutFile) -> PutFile {

@@ -240,7 +240,8 @@ pub struct PutFile {
     pub places: Vec<(String, When)>,
     /// What is in it.
     pub content: Vec<u8>,
-    /// Files of the image, of which the first that there is (and has at most 4 MiB) comes before the content.
+    /// Files of the image, of which the first that there is (and has at most 4 MiB) comes before the content. A file for
+    /// [`When::Absent`] that names itself here is a table of host names: what is there gets the lines that it lacks.
     pub after: Vec<String>,
     /// Its permissions.
     pub mode: u32,
@@ -261,6 +262,13 @@ impl PutFile {
     /// A file that everybody inside may read.
     pub fn new(path: &str, when: When, content: impl Into<Vec<u8>>) -> Self {
         Self { places: vec![(path.to_owned(), when)], content: content.into(), after: Vec::new(), mode: 0o644 }
+    }
+
+    /// The table of host names, where a machine finds itself: the image's own, with the lines that it lacks.
+    pub fn hosts(hostname: &str) -> Self {
+        const PATH: &str = "/etc/hosts";
+        let lines = format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {hostname}\n");
+        Self { after: vec![PATH.to_owned()], ..Self::new(PATH, When::Absent, lines) }
     }
 
     /// The id by which programs tell machines apart, where the image has one (or, as images for many machines do, an empty

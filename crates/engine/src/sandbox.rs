@@ -238,8 +238,13 @@ impl Sandbox {
     /// Where its commands start; the user's home if absent.
     pub fn workdir(&self) -> Option<String> {
         let asked = self.spec.workdir.as_ref().map(|path| path.display().to_string());
+        asked.or_else(|| self.usual_workdir())
+    }
+
+    /// Where they would start if nobody had asked for another folder, which may have to be made first.
+    pub(crate) fn usual_workdir(&self) -> Option<String> {
         let usual = self.machine.home().map(str::to_owned).or_else(|| self.image.config.workdir.clone());
-        asked.or_else(|| usual.filter(|path| !path.is_empty()))
+        usual.filter(|path| !path.is_empty())
     }
 
     /// Freezes or thaws all its processes.

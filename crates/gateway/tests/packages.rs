@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-#[allow(dead_code, reason = "a part of what another crate's tests have in common")]
+#[allow(dead_code, clippy::panic, reason = "a part of what another crate's tests have in common")]
 #[path = "../../sloplet/tests/common/tools.rs"]
 mod tools;
 

@@ -352,6 +352,8 @@ fn the_base_image_is_what_an_agent_expects() {
         run(&[], "id -un; pwd; sudo id -u; for program in python3 git curl rg less; do command -v $program; done");
     let expected = "user\n/home/user\n0\n/usr/bin/python3\n/usr/bin/git\n/usr/bin/curl\n/usr/bin/rg\n/usr/bin/less\n";
     assert_eq!(ended.out(), expected, "{ended}");
+    // It does not complain that it cannot find the machine by its name.
+    assert_eq!(ended.stderr, "", "{ended}");
     // Root by sudo is root inside only.
     let ended = run(&[], "sudo mount -t tmpfs none /mnt || echo refused; sudo cat /proc/1/environ || echo refused");
     assert_eq!(ended.out(), "refused\nrefused\n", "{ended}");

@@ -76,3 +76,11 @@ fn the_python_sdk_works() {
     }
     pytest(Some("base"), &["."]);
 }
+
+#[test]
+fn every_image_of_the_reference_works_where_only_the_interpreter_is_stored() {
+    if fast() {
+        return; // needs an image that takes minutes to build
+    }
+    pytest(Some("code-interpreter"), &["test_images.py"]);
+}

@@ -172,15 +172,18 @@ fn furnish(wanted: Wanted<'_>) -> io::Result<()> {
                 make_place(&bind.to, from.is_dir())?;
                 mount_bind(&from, &bind.to)?;
             }
-            let finds_out = if wanted.egress { own_files() } else { Vec::new() };
-            for (number, file) in finds_out.iter().chain(wanted.files).enumerate() {
+            let own = own_files(&wanted.spec.hostname, wanted.egress);
+            for (number, file) in own.iter().chain(wanted.files).enumerate() {
                 put(file, number)?;
             }
             let name = &wanted.spec.hostname;
             fs::write("/etc/hostname", format!("{name}\n"))?;
             let hosts =
                 fs::read_to_string("/etc/hosts").unwrap_or_else(|_| "127.0.0.1 localhost\n::1 localhost\n".into());
-            fs::write("/etc/hosts", format!("{}\n127.0.1.1 {name}\n", hosts.trim_end()))?;
+            let line = format!("127.0.1.1 {name}");
+            if !hosts.lines().any(|there| there == line) {
+                fs::write("/etc/hosts", format!("{}\n{line}\n", hosts.trim_end()))?;
+            }
             rustix::system::sethostname(name.as_bytes())?;
             seed(wanted.id, name)?;
             let units = Path::new("/run/systemd/system");

@@ -382,19 +382,24 @@ impl Sandboxes {
     async fn start_service(&self, record: &Record, live: &Arc<Live>) -> Result<(), LifeError> {
         let config = &live.sandbox.image().config;
         let (start, ready) = (&record.request.start, &record.request.ready);
+        // What the image brings along starts where it always does: the folder that was asked for may be yet to be made.
+        let cwd = if start.is_none() { live.sandbox.usual_workdir() } else { None };
         let Some(start) = start.as_ref().or(config.start.as_ref()) else { return Ok(()) };
-        live.start(Command { tag: Some(START_TAG.into()), ..shell(start) }).await?;
+        live.start(Command { tag: Some(START_TAG.into()), cwd: cwd.clone(), ..shell(start) }).await?;
         let Some(ready) = ready.as_ref().or(config.ready.as_ref()) else { return Ok(()) };
-        await_ready(&live.sandbox, ready).await
+        await_ready(&live.sandbox, ready, cwd).await
     }
 
     /// The same, for a machine that nobody has claimed: whoever does finds it running.
     pub(super) async fn start_service_of_image(&self, sandbox: &Sandbox) -> Result<(), LifeError> {
         let config = &sandbox.image().config;
         let Some(start) = &config.start else { return Ok(()) };
-        sandbox.exec(Command { tag: Some(START_TAG.into()), background: true, ..shell(start) }).await?;
+        let cwd = sandbox.usual_workdir();
+        sandbox
+            .exec(Command { tag: Some(START_TAG.into()), background: true, cwd: cwd.clone(), ..shell(start) })
+            .await?;
         match &config.ready {
-            Some(ready) => await_ready(sandbox, ready).await,
+            Some(ready) => await_ready(sandbox, ready, cwd).await,
             None => Ok(()),
         }
     }
@@ -404,11 +409,11 @@ fn shell(line: &str) -> Command {
     Command::new(["/bin/bash", "-l", "-c", line])
 }
 
-/// Runs a command again and again until it succeeds.
-async fn await_ready(sandbox: &Sandbox, ready: &str) -> Result<(), LifeError> {
+/// Runs a command again and again, in this folder or the sandbox's usual one, until it succeeds.
+async fn await_ready(sandbox: &Sandbox, ready: &str, cwd: Option<String>) -> Result<(), LifeError> {
     let deadline = tokio::time::Instant::now() + READY_WITHIN;
     loop {
-        let check = Command { timeout: Some(Duration::from_secs(10)), ..shell(ready) };
+        let check = Command { timeout: Some(Duration::from_secs(10)), cwd: cwd.clone(), ..shell(ready) };
         let probe = sandbox.exec(check).await?;
         if probe.output(1024).await?.exit.code == Some(0) {
             return Ok(());

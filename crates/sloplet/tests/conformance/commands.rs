@@ -20,6 +20,11 @@ pub fn test(wall: Wall) {
         "{ended}"
     );
 
+    // As on any Linux it finds itself by name, without any network.
+    let program = "import socket; print(*map(socket.gethostbyname, ['localhost', socket.gethostname()]))";
+    let ended = wall.python(&sloplet, &["--hostname", "box"], program).expect_code(0);
+    assert_eq!(ended.out(), "127.0.0.1 127.0.1.1\n", "{ended}");
+
     // How a program ends, what is not there, who one can be.
     assert_eq!(wall.run(&sloplet, &[], &["sh", "-c", "kill -TERM $$"]).code, 143);
     wall.run(&sloplet, &[], &["no-such-program"]).expect_code(127).expect_said("no-such-program");

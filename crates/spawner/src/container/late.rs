@@ -10,7 +10,7 @@ use rustix::process::umask;
 use rustix::system::sethostname;
 use sloplet_sys::clone::SingleThreaded;
 
-use super::{become_root_inside, binds};
+use super::{become_root_inside, binds, files};
 use crate::plan::Mount;
 use crate::protocol::{During, Problem};
 
@@ -72,6 +72,10 @@ pub fn attach(
     }
     umask(Mode::empty());
     let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    binds::attach_mounts(&root.during("open the sandbox's root")?, mounts, trees)?;
-    hostname.map_or(Ok(()), |name| sethostname(name.as_bytes()).during("set the host name"))
+    let root = root.during("open the sandbox's root")?;
+    binds::attach_mounts(&root, mounts, trees)?;
+    let Some(name) = hostname else { return Ok(()) };
+    sethostname(name.as_bytes()).during("set the host name")?;
+    files::tell_name(&root, name);
+    Ok(())
 }
