@@ -78,6 +78,7 @@ impl Entry {
             .destructive(matches!(effect, Effect::Changes | Effect::Runs))
             .idempotent(effect == Effect::Reads)
             .open_world(effect == Effect::Runs);
+        let (input, output) = (plain(input), plain(output));
         let tool = Tool::new(name, description, with_sandbox(input, ASKED))
             .with_title(title)
             .with_raw_output_schema(with_sandbox(output, TOLD).into())
@@ -101,6 +102,29 @@ impl Entry {
     pub fn run(&self, call: Call, arguments: JsonObject) -> Running {
         (self.run)(call, arguments)
     }
+}
+
+/// Without formats that JSON Schema does not know: `uint32` and the like, which some clients refuse. Bounds say the same.
+fn plain(schema: JsonObject) -> JsonObject {
+    fn walk(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                let rust = |format: &Value| {
+                    format.as_str().is_some_and(|name| name.trim_start_matches('u').starts_with("int"))
+                };
+                // Not a property that is called so.
+                if fields.get("format").is_some_and(rust) {
+                    fields.remove("format");
+                }
+                fields.values_mut().for_each(walk);
+            }
+            Value::Array(items) => items.iter_mut().for_each(walk),
+            _ => {}
+        }
+    }
+    let mut schema = Value::Object(schema);
+    walk(&mut schema);
+    if let Value::Object(schema) = schema { schema } else { JsonObject::new() }
 }
 
 const ASKED: &str = "Which sandbox, as an earlier answer named it. Leave it out to use this conversation's own.";

@@ -28,7 +28,7 @@ pub use exec::{Exec, Verb};
 pub use git::{Git, Repository};
 pub use image::Image;
 pub use key::Key;
-pub use machine::{Machine, MachineKind, Reach};
+pub use machine::{Machine, MachineKind, Reach, WORKSPACE};
 pub use mask::Mask;
 pub use mcp::Mcp;
 pub use pool::{Pool, SetPool};
@@ -107,6 +107,13 @@ Examples:
 'run' needs nothing else. 'create' and what follows it need a server: the one that SLOPLET_URL names (with
 SLOPLET_API_KEY), or this user's own, which is started in the background if it does not run.";
 
+/// What can be done to a server.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum ServerCommand {
+    /// End it. Sandboxes stay: the next command that needs a server starts one, which has them again.
+    Stop,
+}
+
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -115,6 +122,9 @@ pub enum Command {
     Run(Box<Run>),
     /// Tell what this host can enforce, for each kind of wall, and how to get the rest.
     Doctor {
+        /// Start a virtual machine, too, to see whether that works; takes up to minutes.
+        #[arg(long)]
+        probe: bool,
         /// As JSON.
         #[arg(long)]
         json: bool,
@@ -162,6 +172,9 @@ pub enum Command {
     /// Serve long-lived sandboxes over HTTP: our own API, and the one that E2B's SDKs speak.
     #[command(after_help = serve::SERVE_EXAMPLES)]
     Serve(Box<Serve>),
+    /// The server that commands start in the background.
+    #[command(subcommand, after_help = "Example:\n  sloplet server stop")]
+    Server(ServerCommand),
     /// Make a sandbox that stays.
     #[command(after_help = create::CREATE_EXAMPLES)]
     Create(Box<Create>),
@@ -222,7 +235,7 @@ pub enum Command {
         baseline: Option<String>,
     },
     /// List sandboxes.
-    #[command(after_help = "Examples:\n  sloplet ls\n  sloplet ls --all --json")]
+    #[command(visible_alias = "list", after_help = "Examples:\n  sloplet ls\n  sloplet ls --all --json")]
     Ls {
         /// In any state, not only those that run or are paused.
         #[arg(long, short = 'a')]
@@ -340,7 +353,7 @@ pub enum Command {
         json: bool,
     },
     /// Remove sandboxes and everything in them.
-    #[command(after_help = "Examples:\n  sloplet rm my\n  sloplet rm --all")]
+    #[command(visible_alias = "delete", after_help = "Examples:\n  sloplet rm my\n  sloplet rm --all")]
     Rm {
         /// Their names or ids.
         #[arg(required_unless_present = "all")]

@@ -8,7 +8,7 @@ use sloplet_engine::Trust;
 use sloplet_policy::file::File;
 use sloplet_policy::{Budget, ByteSize, Isolation, Limits, Network, SecretRule, Span, Spec};
 
-use crate::cli::{Machine, MachineKind, Reach};
+use crate::cli::{Machine, MachineKind, Reach, WORKSPACE};
 
 /// The file of `--config`, or the one in the working directory; an empty one if there is none. One that nobody vouches for
 /// only tightens, or is refused. `data` is the data folder.
@@ -47,6 +47,8 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
     mounts.extend(machine.mount.iter().cloned());
     let given = machine.env.iter().map(|text| variable(text));
     let env = base.env.iter().cloned().map(Ok).chain(given).collect::<anyhow::Result<Vec<_>>>()?;
+    let user = machine.user.clone().or_else(|| base.user.clone());
+    user.as_deref().map_or(Ok(()), check_user)?;
     let usual = Spec::default();
     Ok(Spec {
         image: rest.image.or_else(|| base.image.clone()).unwrap_or(usual.image),
@@ -57,8 +59,8 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
         guards: Vec::new(),
         data: file.data.mounts.clone(),
         env,
-        workdir: machine.workdir.clone().or_else(|| base.workdir.clone()),
-        user: machine.user.clone().or_else(|| base.user.clone()),
+        workdir: machine.workdir.clone().or_else(|| base.workdir.clone()).or_else(|| workspace(machine)),
+        user,
         hostname: machine.hostname.clone().or_else(|| base.hostname.clone()).unwrap_or(usual.hostname),
         gpu: base.gpu.iter().chain(&machine.gpu).cloned().collect(),
         devices: usual.devices,
@@ -69,6 +71,12 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
         budget: budget(file, &machine.reach),
         weaken: None,
     })
+}
+
+/// Where commands start unless that is said: in the folder that a flag mounted as the workspace.
+pub fn workspace(machine: &Machine) -> Option<PathBuf> {
+    let workspace = Path::new(WORKSPACE);
+    machine.mount.iter().any(|bind| bind.to == workspace && bind.from.is_dir()).then(|| workspace.to_owned())
 }
 
 /// The wall that is named. A level on the command line is stronger than a name in the file.
@@ -83,6 +91,13 @@ pub fn driver(file: &File, machine: &Machine) -> anyhow::Result<Option<String>> 
     }
     let named = || file.sandbox.driver.clone().filter(|_| machine.isolation.is_none() && machine.machine.is_none());
     Ok(machine.driver.clone().or_else(named))
+}
+
+/// Refuses ids that nobody can have inside.
+pub fn check_user(user: &str) -> anyhow::Result<()> {
+    let beyond = |id: &str| id.parse::<u64>().is_ok_and(|id| id > u64::from(u16::MAX));
+    anyhow::ensure!(!user.split(':').any(beyond), "--user {user}: ids inside are 0 to 65535");
+    Ok(())
 }
 
 /// What may be reached: what the file says, and what flags add.
@@ -121,6 +136,10 @@ pub fn budget(file: &File, reach: &Reach) -> Budget {
 
 /// `NAME=value` as it is; `NAME` alone names a variable of the host to pass on, on purpose.
 pub fn variable(text: &str) -> anyhow::Result<String> {
+    let name = text.split('=').next().unwrap_or_default();
+    if name.is_empty() || name.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
+        anyhow::bail!("--env '{}' is not of the form NAME=value: a name has no spaces", text.escape_debug());
+    }
     if text.contains('=') {
         return Ok(text.to_owned());
     }

@@ -144,6 +144,8 @@ fn one_line(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
+        // Another program of ours may have said it.
+        let cause = cause.strip_prefix("sloplet: ").unwrap_or(&cause).to_owned();
         if text.contains(&cause) {
             continue; // many errors already quote their source
         }

@@ -60,7 +60,8 @@ pub fn ahead(then: u64) -> String {
     format!("in {}", span(then.saturating_sub(now())))
 }
 
-fn now() -> u64 {
+/// Seconds since 1970.
+pub fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 

@@ -47,3 +47,22 @@ pub fn size() -> TerminalSize {
 pub fn harmless(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
+
+/// Whether colours are shown: on a terminal, unless NO_COLOR says otherwise.
+fn colours() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Text about what is well.
+pub fn green(text: &str) -> String {
+    painted(text, 32)
+}
+
+/// Text about what is not.
+pub fn red(text: &str) -> String {
+    painted(text, 31)
+}
+
+fn painted(text: &str, colour: u8) -> String {
+    if colours() { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}

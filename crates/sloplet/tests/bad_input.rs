@@ -230,6 +230,11 @@ fn environment_folder_name_and_user() {
             ),
             (&["run", "--env", "=x", "--", "true"], "is not of the form NAME=value"),
             (&["run", "--env", "", "--", "true"], "--env"),
+            (&["run", "--env", "A B=1", "--", "true"], "a name has no spaces"),
+            (&["run", "--user", "70000", "--", "true"], "--user 70000: ids inside are 0 to 65535"),
+            (&["run", "--user", "0:70000", "--", "true"], "ids inside are 0 to 65535"),
+            (&["run", "--network", "host", "--", "true"], "only 'none' is known: say what it may reach with --allow"),
+            (&["run", "--network", "none", "--allow", "example.com", "--", "true"], "cannot be used with"),
             (&["run", "--workdir", "relative", "--", "true"], "must be an absolute path"),
             (&["run", "--workdir", "/nowhere", "--", "true"], "working directory /nowhere: No such file"),
             (&["run", "--workdir", "/etc/passwd", "--", "true"], "working directory /etc/passwd: Not a directory"),
@@ -267,6 +272,42 @@ fn commands_that_cannot_be_executed() {
         }
         leaks.assert_none_new();
     }
+}
+
+#[test]
+fn habits_of_other_tools_are_understood_and_files_of_the_host_are_pointed_out() {
+    let host = Host::shared();
+    for sloplet in [host.root(), host.user()] {
+        let ended = sloplet.run(&["--rm", "--network", "none"], &["true"]).expect_code(0);
+        assert_eq!(ended.stderr, "", "{ended}");
+        // A folder without a word about where it goes, and what is said if it was forgotten.
+        let folder = sloplet.folder("project");
+        fs::write(folder.join("agent.py"), "print('from the folder')").unwrap();
+        let folder = folder.to_str().unwrap();
+        let ended = sloplet.run(&["--mount", folder], &["sh", "-c", "pwd; python3 agent.py; : >new"]).expect_code(2);
+        assert_eq!(ended.out(), "/workspace\nfrom the folder\n", "{ended}");
+        sloplet.run(&["--mount", &format!("{folder}:rw")], &["touch", "new"]).expect_code(0);
+        let ended = sloplet.run(&[], &["cat", "etc/os-release"]).expect_code(1);
+        assert!(ended.stderr.lines().last().unwrap().contains("'--mount .' shows it"), "{ended}");
+        sloplet.run(&[], &["usr/bin/env"]).expect_code(127).expect_said("--mount .");
+        assert!(!sloplet.run(&[], &["cat", "/nowhere"]).expect_code(1).stderr.contains("--mount"));
+    }
+}
+
+#[test]
+fn what_was_denied_is_told_after_a_run_with_the_rule_that_would_allow_it() {
+    let host = Host::shared();
+    let ended = host.root().sh(&["--allow", "example.com"], "getent hosts api.github.com; true").expect_code(0);
+    let told = "sloplet: it was not let reach api.github.com (--allow 'api.github.com' would let it)";
+    assert_eq!(ended.stderr.lines().filter(|line| *line == told).count(), 1, "{ended}");
+}
+
+#[test]
+fn the_doctor_says_first_what_most_want_to_know_and_starts_no_virtual_machine() {
+    let host = Host::shared();
+    let ended = host.root().invoke(&["doctor"]).finish().expect_code(0);
+    assert!(ended.out().starts_with("good: 'sloplet run' works here"), "{ended}");
+    assert!(!ended.out().contains('\x1b'), "{ended}");
 }
 
 #[test]

@@ -49,6 +49,26 @@ fn a_newcomer_never_has_to_start_a_server() {
 }
 
 #[test]
+fn a_server_in_the_background_can_be_stopped_and_habits_of_other_tools_are_understood() {
+    let host = Host::alone();
+    let sloplet = host.root();
+    let run = |words: &[&str]| sloplet.invoke(words).finish().expect_code(0);
+    run(&["server", "stop"]).expect_said("no server runs");
+    run(&["create", "--name", "my", "--network", "none"]);
+    assert_eq!(run(&["exec", "my", "echo hi; echo there"]).out(), "hi\nthere\n");
+    assert!(run(&["list"]).out().contains("my"));
+    let listed = run(&["ls", "--json"]);
+    assert!(!listed.out().contains("\"token\""), "{listed}");
+    run(&["stop", "my"]).expect_said("'sloplet ls --all' shows it");
+    run(&["server", "stop"]);
+    sloplet.invoke(&["--no-autostart", "ls"]).finish().expect_code(125).expect_said("no server answers");
+    // The next one has what the last one had.
+    assert!(run(&["ls", "--all"]).out().contains("stopped"));
+    run(&["delete", "my"]);
+    run(&["server", "stop"]);
+}
+
+#[test]
 fn two_newcomers_at_once_get_one_server() {
     let host = Host::alone();
     let sloplet = host.root();

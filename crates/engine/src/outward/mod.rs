@@ -27,6 +27,20 @@ use private::{Private, PrivateError};
 /// Who is told that a budget is used up.
 pub type AtCapDo = Arc<dyn Fn(&Reached) + Send + Sync>;
 
+/// Hears of what a sandbox was not let reach.
+pub type DeniedDo = Arc<dyn Fn(Denied) + Send + Sync>;
+
+/// What a sandbox was not let reach.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Denied {
+    /// A name or an address.
+    pub place: String,
+    /// Which port; none where only the name was asked for.
+    pub port: Option<u16>,
+    /// Whether a rule says so, and not the absence of one.
+    pub by_rule: bool,
+}
+
 /// What a sandbox is given by whoever makes it, besides its description.
 #[derive(Clone)]
 pub struct Patron {
@@ -46,6 +60,8 @@ pub struct Patron {
     pub ask: Arc<dyn Ask>,
     /// What happens when its budget is used up.
     pub at_cap: AtCapDo,
+    /// Who hears of what it was not let reach.
+    pub denied: DeniedDo,
     /// What there is outside: names and connections of the host, unless somebody verifies its way out.
     pub outside: Outside,
 }
@@ -78,6 +94,7 @@ impl Patron {
             files: Vec::new(),
             ask: Arc::new(Nobody),
             at_cap: Arc::new(|_| {}),
+            denied: Arc::new(|_| {}),
             outside: Outside::default(),
         }
     }
@@ -153,7 +170,7 @@ impl Outward {
         }
         let ask: Arc<dyn Ask> = Arc::new(record::Recorded::new(patron.ask.clone(), journal.clone()));
         let options = Options {
-            events: record::of_egress(journal.clone()),
+            events: record::of_egress(journal.clone(), patron.denied.clone()),
             intercept: Some(door.clone()),
             ask,
             resolver: patron.outside.resolver.clone(),

@@ -11,12 +11,30 @@ use sloplet_ledger::event::{
 };
 use sloplet_ledger::{Event, event};
 
-use super::AtCapDo;
+use super::{AtCapDo, Denied, DeniedDo};
 use crate::journal::Journal;
 
 /// Writes down what an egress tells.
-pub(super) fn of_egress(journal: Journal) -> Arc<dyn Fn(Seen) + Send + Sync> {
-    Arc::new(move |seen| journal.note_by("sandbox", network(seen)))
+pub(super) fn of_egress(journal: Journal, denied: DeniedDo) -> Arc<dyn Fn(Seen) + Send + Sync> {
+    Arc::new(move |seen| {
+        if let Some(one) = refused(&seen) {
+            denied(one);
+        }
+        journal.note_by("sandbox", network(seen));
+    })
+}
+
+fn refused(seen: &Seen) -> Option<Denied> {
+    match seen {
+        Seen::Lookup { name, reason, .. } => {
+            Some(Denied { place: name.clone(), port: None, by_rule: reason.contains("rule '") })
+        }
+        Seen::Denied { name, address, port, reason, .. } => {
+            let place = name.clone().or_else(|| address.map(|address| address.to_string()))?;
+            Some(Denied { place, port: Some(*port), by_rule: reason.contains("rule '") })
+        }
+        _ => None,
+    }
 }
 
 fn network(seen: Seen) -> Event {

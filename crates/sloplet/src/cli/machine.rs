@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use sloplet_policy::bind::BindError;
 use sloplet_policy::budget::{AtCap, Tokens, Usd};
 use sloplet_policy::network::Rule;
 use sloplet_policy::secret::SecretRule;
@@ -52,9 +53,10 @@ pub struct Machine {
     #[arg(long, value_name = "NUMBER")]
     pub inodes: Option<u64>,
 
-    /// Show a host file or folder inside: HOST:INSIDE[:ro|:rw]; read-only unless :rw. What configures
-    /// this machine (sloplet.toml, .git/hooks …) stays read-only unless :rw,unguarded. Can be repeated.
-    #[arg(long, short = 'v', value_name = "MOUNT")]
+    /// Show a host file or folder inside: HOST[:INSIDE][:ro|:rw]; read-only unless :rw. Without INSIDE it is /workspace, and
+    /// commands start there. What configures this machine (sloplet.toml, .git/hooks …) stays read-only unless
+    /// :rw,unguarded. Can be repeated.
+    #[arg(long, short = 'v', value_name = "MOUNT", value_parser = mount)]
     pub mount: Vec<Bind>,
 
     /// Set a variable: NAME=value, or NAME alone to pass on the host's. Can be repeated.
@@ -96,6 +98,30 @@ pub struct Machine {
     pub reach: Reach,
 }
 
+/// Where a mount goes if that is not said.
+pub const WORKSPACE: &str = "/workspace";
+
+fn mount(text: &str) -> Result<Bind, BindError> {
+    let (place, mode) = match text.rsplit_once(':') {
+        Some((place, mode @ ("ro" | "rw" | "rw,unguarded"))) => (place, mode),
+        _ => (text, "ro"),
+    };
+    match place.contains(':') || place.is_empty() {
+        true => text.parse(),
+        false => format!("{place}:{WORKSPACE}:{mode}").parse(),
+    }
+}
+
+fn no_network(text: &str) -> Result<String, String> {
+    match text {
+        "none" => Ok(text.to_owned()),
+        _ => {
+            Err("only 'none' is known: say what it may reach with --allow, --allow-host-port or --allow-internet"
+                .into())
+        }
+    }
+}
+
 /// What a sandbox may reach, and what it may use up. Nothing can be reached unless it is said here.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network, secrets, budget")]
@@ -120,6 +146,11 @@ pub struct Reach {
     /// Let it reach a port of the host's loopback, as host.sloplet.internal. Can be repeated.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub allow_host_port: Vec<u16>,
+
+    /// Taken for those who are used to it: 'none' is what holds unless something is allowed.
+    #[arg(long, hide = true, value_parser = no_network, conflicts_with_all = ["allow", "ask", "allow_host_port", "allow_internet"])]
+    #[allow(dead_code, reason = "it asks for what holds anyway")]
+    pub network: Option<String>,
 
     /// Let it reach every public address; private ones stay out of reach.
     #[arg(long)]

@@ -61,6 +61,11 @@ pub struct Run {
     #[arg(long, conflicts_with = "tty")]
     pub json: bool,
 
+    /// Taken for those who are used to it: a sandbox of 'run' is always removed.
+    #[arg(long, hide = true)]
+    #[allow(dead_code, reason = "it asks for what is done anyway")]
+    pub rm: bool,
+
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,

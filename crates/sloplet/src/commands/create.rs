@@ -93,7 +93,11 @@ pub fn request(file: File, options: Create) -> anyhow::Result<Value> {
     set("on_timeout", options.pause_on_timeout.then(|| "pause".into()));
     set("idle_timeout", options.idle_timeout.map(|span| span.to_string().into()));
     set("auto_resume", options.auto_resume.then(|| true.into()));
-    set("workdir", options.machine.workdir.or(base.workdir).map(|path| path.display().to_string().into()));
+    let workspace = config::workspace(&options.machine);
+    set(
+        "workdir",
+        options.machine.workdir.or(base.workdir).or(workspace).map(|path| path.display().to_string().into()),
+    );
     set("user", options.machine.user.or(base.user).map(Into::into));
     set("hostname", options.machine.hostname.or(base.hostname).map(Into::into));
     let gpu: Vec<String> = base.gpu.iter().chain(&options.machine.gpu).cloned().collect();

@@ -3,16 +3,22 @@
 use std::path::PathBuf;
 
 use sloplet_engine::{Command, Engine, Patron};
-use sloplet_policy::{DriverReport, Enforcement, Spec};
+use sloplet_policy::{DriverReport, Enforcement, Isolation, Spec};
 
+use crate::terminal::{green, red};
 use crate::{setup, terminal};
 
-pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
+/// Walls that take longer to start than anybody wants to wait for a look.
+const SLOW: [&str; 2] = ["vm", sloplet_driver_vm::whole::NAME];
+
+pub fn run(data: Option<PathBuf>, probe: bool, json: bool) -> anyhow::Result<u8> {
     let engine = setup::engine(data, None)?;
     let mut reports = engine.reports();
     let runtime = setup::runtime()?;
     for report in &mut reports {
-        report.unavailable = runtime.block_on(trial(&engine, report));
+        if probe || !SLOW.contains(&report.driver.as_str()) {
+            report.unavailable = runtime.block_on(trial(&engine, report));
+        }
     }
     engine.shut_down();
     if json {
@@ -23,6 +29,7 @@ pub fn run(data: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
         };
         say!("{}", serde_json::to_string_pretty(&reports.iter().map(told).collect::<Result<Vec<_>, _>>()?)?);
     } else {
+        verdicts(&reports, probe);
         reports.iter().for_each(print);
     }
     Ok(u8::from(reports.iter().all(|report| report.unavailable.is_some())))
@@ -46,9 +53,26 @@ async fn trial(engine: &Engine, report: &DriverReport) -> Option<String> {
     attempt.await.err().map(|error: anyhow::Error| terminal::harmless(&format!("{error:#}")))
 }
 
+/// What most want to know, first.
+fn verdicts(reports: &[DriverReport], probe: bool) {
+    let usual = reports.iter().find(|report| report.isolation == Isolation::default() && report.unavailable.is_none());
+    match usual {
+        Some(report) => say!("{}: 'sloplet run' works here, by {}", green("good"), report.driver),
+        None => say!("{}: 'sloplet run' does not work here as it is; see below for what is missing", red("bad")),
+    }
+    for report in reports {
+        let verdict = match &report.unavailable {
+            None if !probe && SLOW.contains(&report.driver.as_str()) => "ready, not tried (--probe starts one)".into(),
+            None => green("works"),
+            Some(_) => red("does not work here"),
+        };
+        say!("  {:<12} {:<10} {verdict}", report.driver, report.isolation.to_string());
+    }
+    say!();
+}
+
 fn print(report: &DriverReport) {
-    let verdict = if report.unavailable.is_some() { "does not work here" } else { "works" };
-    say!("{} (isolation {}): {verdict}", report.driver, report.isolation);
+    say!("{} (isolation {})", report.driver, report.isolation);
     if let Some(reason) = &report.unavailable {
         say!("  {reason}");
     }

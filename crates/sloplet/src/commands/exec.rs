@@ -15,7 +15,19 @@ use crate::terminal::{self, RawMode};
 /// The user ended it.
 const INTERRUPTED: u8 = 130;
 
-pub async fn run(server: &Server, options: Exec) -> anyhow::Result<u8> {
+/// A single word with spaces in it is meant as a line for the shell: no program is called so.
+fn words(command: Vec<String>) -> Vec<String> {
+    match <[String; 1]>::try_from(command) {
+        Ok([line]) if line.trim().contains([' ', '\n', '\t']) && !line.starts_with('/') => {
+            vec!["sh".into(), "-c".into(), line]
+        }
+        Ok([word]) => vec![word],
+        Err(command) => command,
+    }
+}
+
+pub async fn run(server: &Server, mut options: Exec) -> anyhow::Result<u8> {
+    options.command = words(options.command);
     let mut process = json!({"command": options.command});
     let mut env = variables(&options.env)?;
     if options.tty {

@@ -68,7 +68,24 @@ fn list(images: &[Image], as_json: bool) -> anyhow::Result<u8> {
         })
         .collect();
     table::print(["IMAGE", "DIGEST", "SIZE", "CREATED"], &rows);
+    for image in images.iter().filter(|image| outdated(image)) {
+        let name = recipe(image);
+        complain!(
+            "sloplet: {name} is older than 30 days, and so are its programs: 'sloplet image build {name}' makes it anew"
+        );
+    }
     Ok(0)
+}
+
+/// The recipe's name, for an image that was built here.
+fn recipe(image: &Image) -> &str {
+    image.name.split(':').next().unwrap_or_default()
+}
+
+/// Built here so long ago that what its distribution mended since is missing.
+fn outdated(image: &Image) -> bool {
+    const OLD: u64 = 30 * 24 * 3600;
+    Recipe::named(recipe(image)).is_some() && table::now().saturating_sub(image.created) > OLD
 }
 
 fn describe(image: &Image) -> Value {
@@ -77,7 +94,8 @@ fn describe(image: &Image) -> Value {
         "digest": image.digest,
         "layers": image.layers.len(),
         "size_bytes": image.size_bytes,
-        "created": image.created,
+        "created_ms": image.created * 1000,
+        "outdated": outdated(image),
         "skipped_entries": image.skipped_entries,
     })
 }

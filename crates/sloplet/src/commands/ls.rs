@@ -19,8 +19,10 @@ pub async fn run(server: &Server, all: bool, metadata: &[String], as_json: bool)
             wanted.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
         query.push_str(&format!("&metadata={}", encode(&pairs.join("&"))));
     }
-    let found = sandboxes(server, &query).await?;
+    let mut found = sandboxes(server, &query).await?;
     if as_json {
+        // Lists are pasted and logged; 'info NAME --json' has it for those who need it.
+        found.iter_mut().filter_map(Value::as_object_mut).for_each(|one| drop(one.remove("token")));
         say!("{}", serde_json::to_string_pretty(&found)?);
         return Ok(0);
     }

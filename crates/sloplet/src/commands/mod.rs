@@ -31,6 +31,7 @@ mod ps;
 mod rm;
 mod run;
 mod serve;
+mod server;
 mod shell;
 mod snapshot;
 mod ssh;
@@ -46,7 +47,7 @@ use std::path::Path;
 use sloplet_spawner::launcher::Forked;
 
 use crate::api::Server;
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, ServerCommand};
 use crate::setup;
 
 /// Carries out a command and returns the exit status.
@@ -58,7 +59,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Verify(options) => verify::run(data, *options),
         Command::Init { yes, force } => init::run(data, yes, force),
         Command::Trust { path, revoke, list } => trust::run(data, path, revoke, list),
-        Command::Doctor { json } => doctor::run(data, json),
+        Command::Doctor { probe, json } => doctor::run(data, probe, json),
         Command::Compare { rounds, svg, json } => compare::run(data, rounds.into(), json, svg.as_deref()),
         Command::Image(command) => image::run(data, command),
         Command::Vm(command) => vm::run(data, command),
@@ -66,6 +67,7 @@ pub fn run(arguments: Cli, forked: Option<Forked>) -> anyhow::Result<u8> {
         Command::Mcp(options) => mcp::run(data, !arguments.common.no_autostart, *options),
         Command::Gc { json } => gc::run(data, json),
         Command::Completion { shell } => Ok(completion::run(shell)),
+        Command::Server(ServerCommand::Stop) => setup::runtime()?.block_on(server::stop(data)),
         Command::Audit(options) => audit::run(data, options),
         Command::Cost(options) => cost::run(data, options),
         command => {

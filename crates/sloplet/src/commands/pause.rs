@@ -8,5 +8,8 @@ pub async fn run(server: &Server, what: &str, names: &[String]) -> anyhow::Resul
     for name in names {
         server.ask(Method::POST, &format!("/sandboxes/{}/{what}", encode(name)), None).await?;
     }
+    if what == "stop" {
+        complain!("sloplet: stopped; 'sloplet ls --all' shows it, 'sloplet resume' starts it afresh");
+    }
     Ok(0)
 }

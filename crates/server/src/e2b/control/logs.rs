@@ -19,9 +19,19 @@ struct Entry {
     fields: Value,
 }
 
+impl Entry {
+    /// As the command line of E2B reads it: JSON, with who says it.
+    fn line(&self) -> String {
+        let Self { timestamp, level, message, fields } = self;
+        let said = json!({"timestamp": timestamp, "level": level, "logger": "sandbox", "message": message});
+        let all = said.as_object().into_iter().chain(fields.as_object()).flatten();
+        Value::Object(all.map(|(name, value)| (name.clone(), value.clone())).collect()).to_string()
+    }
+}
+
 pub async fn v1(State(app): State<App>, access: Access, Path(id): Path<String>) -> Result<axum::Json<Value>, ApiError> {
     let entries = entries(&app.sandboxes().get(&access.owner, &id)?);
-    let lines = entries.iter().map(|entry| json!({"timestamp": entry.timestamp, "line": entry.message}));
+    let lines = entries.iter().map(|entry| json!({"timestamp": entry.timestamp, "line": entry.line()}));
     Ok(axum::Json(json!({"logs": lines.collect::<Vec<_>>(), "logEntries": entries})))
 }
 

@@ -115,7 +115,7 @@ pub struct Detail {
     listed: Listed,
     envd_access_token: String,
     domain: Option<String>,
-    allow_internet_access: Option<bool>,
+    allow_internet_access: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Value>,
     lifecycle: Lifecycle,
@@ -131,7 +131,7 @@ struct Lifecycle {
 impl Detail {
     /// Of this record.
     pub fn of(app: &App, record: &Record) -> Self {
-        let (allow_internet_access, network) = super::network::shown(record.request.network.as_ref());
+        let (_, network) = super::network::shown(record.request.network.as_ref());
         let on_timeout = match record.request.on_timeout {
             OnTimeout::Destroy => "kill",
             _ => "pause",
@@ -140,7 +140,8 @@ impl Detail {
             listed: Listed::of(app, record),
             envd_access_token: record.token.clone(),
             domain: app.config().domain.clone(),
-            allow_internet_access,
+            // What it has, which may be less than was asked for.
+            allow_internet_access: record.request.spec.network.internet,
             network,
             lifecycle: Lifecycle { on_timeout, auto_resume: record.request.auto_resume },
         }

@@ -1,6 +1,7 @@
 //! `sloplet run`
 
 mod ask;
+mod hints;
 mod json;
 mod session;
 
@@ -12,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::bail;
 use sloplet_client::ClientError;
-use sloplet_egress::Nobody;
 use sloplet_engine::outward::private::Private;
 use sloplet_engine::{Command, End, Engine, Patron, Sandbox};
 use sloplet_policy::budget::AtCap;
@@ -86,10 +86,13 @@ fn check_verified(engine: &Engine, spec: &Spec) -> anyhow::Result<()> {
 
 async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> anyhow::Result<u8> {
     let (used_up, mut told) = mpsc::unbounded_channel();
+    let refusals = hints::Refusals::default();
+    let alone = spec.mounts.is_empty();
     let patron = Patron {
         private: Private::prepare(&spec, &BTreeMap::new())?,
         // With a terminal of its own, the command hears all that is typed.
-        ask: if options.tty { Arc::new(Nobody) } else { Arc::new(ask::Terminal) },
+        ask: if options.tty { Arc::new(ask::Silent) } else { Arc::new(ask::Terminal) },
+        denied: refusals.listener(),
         at_cap: Arc::new(move |reached| drop(used_up.send(reached.message.clone()))),
         ..Patron::plain("cli")
     };
@@ -116,7 +119,8 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
             tokio::select! {
                 session = &mut session => break session,
                 Some(message) = told.recv() => {
-                    complain!("sloplet: {message}");
+                    let then = if kill_at_cap { ": everything inside is killed (--at-cap kill)" } else { "" };
+                    complain!("sloplet: {message}{then}");
                     if kill_at_cap {
                         sandbox.machine().destroy().await?;
                     }
@@ -126,7 +130,13 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
     };
     let outcome = match session {
         Ok(session) => conclude(sandbox, session).await?,
-        Err(error) => return refused(sandbox, error, &options.command[0]).await,
+        Err(error) => {
+            let code = refused(sandbox, error, &options.command[0]).await;
+            if alone && code.is_ok() {
+                tell_unseen(options);
+            }
+            return code;
+        }
     };
     if let Some(captured) = &outcome.captured {
         say!("{}", json::json(&id, &outcome, captured));
@@ -144,8 +154,20 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
             "sloplet: the memory limit of {} was reached: the kernel killed a process inside (--memory)",
             limits.memory
         );
+    } else if code != 0 && alone {
+        tell_unseen(options);
+    }
+    if let Some(line) = refusals.line() {
+        complain!("sloplet: {line}");
     }
     Ok(code)
+}
+
+fn tell_unseen(options: &Run) {
+    let here = std::env::current_dir().unwrap_or_default();
+    if let Some(line) = hints::unseen(&options.command, &here) {
+        complain!("sloplet: {line}");
+    }
 }
 
 /// A sandbox of this process.
