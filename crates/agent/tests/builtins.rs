@@ -70,6 +70,26 @@ fn an_upload_that_is_not_closed_leaves_nothing_and_one_that_is_stays() {
 }
 
 #[test]
+fn sftp_sets_no_set_id_bits() {
+    let (folder, mut agent) = agent();
+    fs::write(folder.path().join("program"), "x").unwrap();
+    let mode = |bits: u32| [&4u32.to_be_bytes()[..], &bits.to_be_bytes()].concat();
+    let open = [&[3][..], &[0, 0, 0, 1], &text(b"new"), &[0, 0, 0, 0x1a], &mode(0o106755)];
+    let set_open = [&[10][..], &[0, 0, 0, 2], &text(&[0; 4]), &mode(0o106755)];
+    let close = [&[4][..], &[0, 0, 0, 3], &text(&[0; 4])];
+    let set = [&[9][..], &[0, 0, 0, 4], &text(b"program"), &mode(0o104711)];
+    let make = [&[14][..], &[0, 0, 0, 5], &text(b"folder"), &mode(0o042755)];
+    let all = [&open[..], &set_open, &close, &set, &make].map(message).concat();
+    let stream = agent.client.open(&builtin(Builtin::Sftp, &["sftp-server"]));
+    agent.client.send(stream, &[message(&[&[1, 0, 0, 0, 3]]), all].concat());
+    agent.client.end(stream);
+    assert_eq!(agent.client.finish(stream).exit.code, Some(0));
+    for (name, bits) in [("new", 0o755), ("program", 0o711), ("folder", 0o755)] {
+        assert_eq!(fs::metadata(folder.path().join(name)).unwrap().mode() & 0o6777, bits, "{name}");
+    }
+}
+
+#[test]
 fn nonsense_ends_it_or_is_answered_and_the_agent_goes_on() {
     let (folder, mut agent) = agent();
     let hello = message(&[&[1, 0, 0, 0, 3]]);

@@ -442,3 +442,27 @@ fn a_hostile_renamer_never_moves_a_write_outside() {
     assert!(written > 0, "the race was won sometimes");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn no_request_sets_a_set_id_bit() {
+    let (folder, mut agent) = agent();
+    let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().mode() & 0o7777;
+    fs::write(folder.path().join("program"), "x").unwrap();
+    fs::set_permissions(folder.path().join("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    for bits in [0o4755, 0o2755, 0o6777] {
+        let set = Request::SetMode { target: target("program"), mode: bits };
+        assert_eq!(code(&agent.client.ask(&set)), ErrorCode::Denied, "{bits:o}");
+        assert_eq!(mode("program"), 0o755);
+    }
+    assert_eq!(agent.client.ask(&Request::SetMode { target: target("program"), mode: 0o1700 }), Event::Done);
+    assert_eq!(mode("program"), 0o1700);
+    let make = Request::MakeDir { target: target("folder"), mode: 0o6755, parents: false };
+    assert_eq!(agent.client.ask(&make), Event::Done);
+    assert_eq!(mode("folder") & 0o6000, 0);
+    let write = Request::Write { target: target("new"), mode: 0o6755, parents: false, attributes: Vec::new() };
+    let stream = agent.client.open(&write);
+    agent.client.send(stream, b"x");
+    agent.client.end(stream);
+    agent.client.event(stream);
+    assert_eq!(mode("new"), 0o755);
+}

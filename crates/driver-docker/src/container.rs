@@ -9,10 +9,12 @@ use bollard::models::{
     MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits, RestartPolicy,
     RestartPolicyNameEnum,
 };
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use sloplet_agent::program::SUBCOMMAND;
 use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user};
 use sloplet_engine::{DriverError, Unsupported, Wanted};
 use sloplet_policy::addresses::RESOLVER_V4;
+use sloplet_policy::source::Identity;
 use sloplet_policy::weakness::PIDS_BEYOND;
 use sloplet_policy::{Bind, Spec};
 use sloplet_spawner::container::procfs::{MASKED_FILES, MASKED_FOLDERS, READ_ONLY};
@@ -290,6 +292,24 @@ pub fn check_mounts(mounts: &[Bind], host: &Host, user: &User, rootless: bool) -
                  'chown {uid}:{gid}' it, choose --user, or use --driver namespaces"
             );
             return Err(failed(&step, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a container shows what was checked: the engine has opened the paths again by itself, following links, and somebody who
+/// can write to a folder on the way may have put one there meanwhile. Nothing runs in the container yet but the agent. Containers
+/// that this user may not look into are not looked into.
+pub fn check_shown(mounts: &[Bind], pid: i32) -> Result<(), DriverError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let Ok(root) = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty()) else { return Ok(()) };
+    for mount in mounts {
+        let Some(identity) = mount.identity else { continue };
+        let step = format!("mount {} at {}", mount.from.display(), mount.to.display());
+        let shown = openat2(&root, &mount.to, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+        let shown = shown.map_err(|error| failed(&step, error))?;
+        if Identity::of(&shown).map_err(|error| failed(&step, error))? != identity {
+            return Err(failed(&step, "another file or folder has taken its place since it was checked: try again"));
         }
     }
     Ok(())

@@ -152,6 +152,13 @@ impl Docker {
             },
             false => (None, egress::process(&client, &id).await),
         };
+        if let Some(pid) = pid
+            && let Err(error) = container::check_shown(&wanted.spec.mounts, pid)
+        {
+            let _ = owner::remove(&client, &id).await;
+            let _ = std::fs::remove_dir_all(&folder);
+            return Err(error);
+        }
         let machine = Contained::new(machine::Parts {
             client,
             container: id,

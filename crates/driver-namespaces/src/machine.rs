@@ -190,7 +190,7 @@ impl Machine for Namespaced {
             if self.has_runtime {
                 return Err(Unsupported("attach mounts behind a runtime").into());
             }
-            let mounts = mounts.iter().map(|bind| planning::mount(bind, false)).collect();
+            let mounts = mounts.iter().map(|bind| planning::mount(bind, false)).collect::<Result<_, _>>()?;
             self.spawner.attach(&self.id, mounts, hostname.map(str::to_owned)).await.map_err(problem)
         })
     }

@@ -44,7 +44,7 @@ pub fn plan(
         hostname: spec.hostname.clone(),
         layers: image.layers.iter().map(|path| bytes(path)).collect(),
         system: image.binds.iter().map(|bind| bytes(&bind.source)).collect(),
-        mounts: spec.shown().map(|bind| mount(bind, has_kernel)).collect(),
+        mounts: spec.shown().map(|bind| mount(bind, has_kernel)).collect::<Result<_, _>>()?,
         disk: limits.disk.0,
         inodes: limits.inodes(),
         shm: limits.memory.0 / 2,
@@ -66,17 +66,19 @@ pub fn plan(
     Ok(weakened(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)?, claimable, weaken }))
 }
 
-/// A folder of the host, as the spawner shows it.
-pub fn mount(bind: &Bind, has_kernel: bool) -> Mount {
+/// A folder of the host, as the spawner shows it: what it is now, if nobody has settled that before.
+pub fn mount(bind: &Bind, has_kernel: bool) -> Result<Mount, DriverError> {
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
-    Mount {
+    let bind = bind.settled().map_err(|error| failed(&format!("mount {}", bind.from.display()), error))?;
+    Ok(Mount {
         from: bytes(&bind.from),
         to: bytes(&bind.to),
         writable: bind.writable,
         // A kernel of its own makes files as root inside, before it gives them to whom they are for: that one needs an id.
         ids: (bind.volume || (has_kernel && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
         owner: bind.owner,
-    }
+        identity: bind.identity.map(|identity| (identity.device, identity.inode)),
+    })
 }
 
 fn devices(spec: &Spec) -> Vec<Device> {
@@ -193,6 +195,7 @@ fn weakened(mut plan: Plan) -> Plan {
                 writable: false,
                 ids: None,
                 owner: None,
+                identity: None,
             });
         }
     }

@@ -39,17 +39,7 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
     let process = Process {
         scratch: bytes(scratch),
         readable: system::readable().iter().map(|path| bytes(path)).collect(),
-        mounts: spec
-            .mounts
-            .iter()
-            .map(|bind| Mount {
-                from: bytes(&bind.from),
-                to: bytes(&bind.to),
-                writable: bind.writable,
-                ids: None,
-                owner: None,
-            })
-            .collect(),
+        mounts: spec.mounts.iter().map(mount).collect(),
         file_size: limits.disk.0,
     };
     let bounds = Bounds {
@@ -70,6 +60,12 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         claimable: false,
         weaken: spec.weaken.map(str::to_owned),
     })
+}
+
+fn mount(bind: &Bind) -> Mount {
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec().into();
+    let identity = bind.identity.map(|identity| (identity.device, identity.inode));
+    Mount { from: bytes(&bind.from), to: bytes(&bind.to), writable: bind.writable, ids: None, identity, owner: None }
 }
 
 fn check_mount(bind: &Bind) -> Result<(), DriverError> {

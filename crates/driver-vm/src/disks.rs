@@ -1,13 +1,16 @@
 //! Disks of a machine: one for each layer of its image, made once, read-only; an empty one for what it writes.
 
 use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sloplet_engine::DriverError;
 use sloplet_engine::driver::Unsupported;
 use sloplet_image::Image;
-use sloplet_policy::Spec;
+use sloplet_policy::source::through;
+use sloplet_policy::{Bind, Spec};
 
 use crate::{cache, failed};
 
@@ -47,23 +50,33 @@ pub fn provide(data_dir: &Path, image: &Image, spec: &Spec) -> Result<Disks, Dri
     for bind in &spec.mounts {
         let dir = tempfile::tempdir_in(data_dir.join(cache::FOLDER)).map_err(|error| failed("make a disk", error))?;
         let file = dir.path().join(DISK);
-        let name = match bind.from.is_dir() {
-            true => {
-                make(&bind.from, &file)?;
-                None
-            }
-            false => {
-                let copy = dir.path().join("copy");
-                let copied = fs::create_dir(&copy).and_then(|()| fs::copy(&bind.from, copy.join("file")));
-                copied.map_err(|error| failed(&format!("copy {}", bind.from.display()), error))?;
-                make(&copy, &file)?;
-                Some("file".to_owned())
-            }
-        };
+        // mkfs.erofs goes by paths, and follows links that others put in their place meanwhile: it gets a copy.
+        let copy = dir.path().join("copy");
+        let copied = copy_mount(bind, &copy).map_err(|error| failed(&format!("copy {}", bind.from.display()), error));
+        let name = copied?.then(|| "file".to_owned());
+        make(&copy, &file)?;
+        fs::remove_dir_all(&copy).map_err(|error| failed("make a disk", error))?;
         disks.mounts.push((file, name));
         disks.passing.push(dir);
     }
     Ok(disks)
+}
+
+/// Copies exactly what was checked; returns whether it is a single file.
+fn copy_mount(bind: &Bind, copy: &Path) -> io::Result<bool> {
+    let source = bind.open()?;
+    let through = through(&source);
+    let meta = fs::metadata(&through)?;
+    fs::create_dir(copy)?;
+    if !meta.is_dir() {
+        return fs::copy(&through, copy.join("file")).map(|_| true);
+    }
+    sloplet_image::copy_tree(source, copy)?;
+    fs::set_permissions(copy, meta.permissions())?;
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(copy, Some(meta.uid()), Some(meta.gid()))?;
+    }
+    Ok(false)
 }
 
 /// The name of a disk in its folder.

@@ -4,17 +4,19 @@
 //! as it is mounted: it lives as long as the sandbox, and nothing is left to be removed, whoever dies. The original is read
 //! by the host only. A copy half made by a process that died is removed by the next clean-up.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use sloplet_ledger::event::DataMasked;
 use sloplet_mask::rule::Kind;
-use sloplet_mask::{Config, Key, MaskError, Options, mask_file_with};
+use sloplet_mask::{Config, Format, Key, MaskError, Options, mask_file_with};
 use sloplet_policy::protect::{ProtectError, Protected};
-use sloplet_policy::{Bind, DataMount};
+use sloplet_policy::{Bind, DataMount, source};
 
 /// The folder within the data folder.
 const FOLDER: &str = "masked";
@@ -94,9 +96,9 @@ pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -
     masked.folder = Some(folder);
     for (number, mount) in mounts.iter().enumerate() {
         let failed = |source| Box::new(DataError::Mask { from: mount.from.clone(), to: mount.to.clone(), source });
-        let real = rules.host.check(&mount.from).map_err(DataError::from)?;
+        let (found, real) = rules.host.open(&mount.from).map_err(DataError::from)?;
         let config = Config::load(&mount.mask).map_err(failed)?;
-        if rules.all.check(&real).is_err()
+        if rules.all.judge(&mount.from, &real).is_err()
             && let Some(column) = kept(&config)
         {
             return Err(DataError::Kept { from: mount.from.clone(), column }.into());
@@ -105,7 +107,10 @@ pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -
         let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let copy = path.join(format!("{number}-{name}"));
         let options = Options { table: mount.table.clone(), ..Options::default() };
-        let report = mask_file_with(&real, &config, &key, &copy, &options).map_err(failed)?;
+        let original = path.join(format!("{number}-original"));
+        let checked = stand_in(&original, &found, &real).map_err(DataError::Folder)?;
+        let report = mask_file_with(&checked, &config, &key, &copy, &options).map_err(failed)?;
+        fs::remove_dir_all(&original).map_err(DataError::Folder)?;
         // Whoever is inside may read it, whatever this process's mask of modes is.
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o444)).map_err(DataError::Folder)?;
         masked.binds.push(mount.bind(&copy));
@@ -117,6 +122,25 @@ pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -
         });
     }
     Ok(masked)
+}
+
+/// Gives exactly what was checked a path of the engine's own, under the same name: whoever can change folders on the way to the
+/// original cannot have another file masked. A database is copied, with its log, for SQLite resolves links by itself.
+fn stand_in(folder: &Path, found: &OwnedFd, real: &Path) -> io::Result<PathBuf> {
+    DirBuilder::new().mode(0o700).create(folder)?;
+    let place = folder.join(real.file_name().unwrap_or_default());
+    if !Format::of(real).is_ok_and(|format| format == Format::Sqlite) {
+        symlink(source::through(found), &place)?;
+        return Ok(place);
+    }
+    fs::copy(source::through(found), &place)?;
+    let log = |path: &Path| PathBuf::from([path.as_os_str(), OsStr::new("-wal")].into_iter().collect::<OsString>());
+    if let Ok(open) = source::reopen(&log(real), None)
+        && fs::metadata(source::through(&open))?.is_file()
+    {
+        fs::copy(source::through(&open), log(&place))?;
+    }
+    Ok(place)
 }
 
 /// Removes copies whose makers died; returns how many sandboxes they were for.

@@ -143,6 +143,7 @@ impl Engine {
         let mut extras = patron.extras(&id, &spec)?;
         let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
         let image = self.image_of(&spec).await?;
+        self.check_image(&image)?;
         let lease = self.leases.take(&image)?;
         // Has its names until the end: everything must be mounted then.
         let mut masked = self.mask(&id, &spec).await?;
@@ -202,6 +203,7 @@ impl Engine {
         let making = async {
             let mut extras = patron.extras(&id, &spec)?;
             let (driver, unenforced) = self.check(&mut spec, &mut extras)?;
+            self.check_image(&image)?;
             // Not before the check: those folders are protected from everybody else.
             spec.mounts.extend(volumes);
             let lease = self.leases.take(&image)?;

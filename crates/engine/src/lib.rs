@@ -20,6 +20,7 @@
 //! user.
 
 pub mod cdi;
+mod channels;
 pub mod cost;
 pub mod data;
 pub mod driver;

@@ -16,6 +16,17 @@ pub(crate) fn open_dir(path: &std::path::Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())?)
 }
 
+/// Opens a directory by its real path: what others may have put a symlink on the way to is not opened.
+pub(crate) fn open_real_dir(path: &std::path::Path) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        match rustix::fs::openat2(CWD, path, DIRECTORY, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
 /// Opens the directory `path` beneath `root`; no component may be a symbolic link. The empty path is `root` itself.
 pub(crate) fn open_dir_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { b"." } else { path };

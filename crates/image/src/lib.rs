@@ -39,6 +39,7 @@ mod archive;
 mod attributes;
 mod beneath;
 pub mod changes;
+mod copy;
 mod decompress;
 mod digest;
 mod distribution;
@@ -73,6 +74,7 @@ mod unpack;
 mod xz;
 
 pub use archive::{Checked, Exported, HostSystem, Imported, Manifest, PackedLayer, SealCheck};
+pub use copy::copy_tree;
 pub use distribution::build_image;
 pub use error::ImageError;
 pub use exclude::Pattern;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use crate::beneath::{open_dir, open_dir_beneath};
+use crate::beneath::{open_dir, open_dir_beneath, open_real_dir};
 use crate::digest::hex;
 
 /// Deeper trees would cost a descriptor per level; the unpacker refuses them anyway.
@@ -24,6 +24,8 @@ const MAX_DEPTH: usize = 256;
 /// A directory to be read.
 pub(crate) struct Tree {
     path: PathBuf,
+    /// The directory itself, where its path may lead elsewhere by now.
+    open: Option<OwnedFd>,
     /// Device and inode of a directory to leave out: the store itself, when it lies inside.
     exclude: Option<(u64, u64)>,
     /// Whether names that mean "removed" to an unpacker of images are names like others.
@@ -33,13 +35,19 @@ pub(crate) struct Tree {
 pub(crate) type Visit<'v> = dyn FnMut(BorrowedFd<'_>, &OsStr, &Path, &Stat) -> io::Result<()> + 'v;
 
 impl Tree {
+    /// A directory by its real path: no symlink on the way is followed.
     pub(crate) fn new(path: &Path, exclude: Option<(u64, u64)>) -> Self {
-        Tree { path: path.to_path_buf(), exclude, whole: false }
+        Tree { path: path.to_path_buf(), open: None, exclude, whole: false }
+    }
+
+    /// A directory that is open, with everything in it.
+    pub(crate) fn of_open(folder: OwnedFd) -> Self {
+        Tree { path: PathBuf::new(), open: Some(folder), exclude: None, whole: true }
     }
 
     /// A layer of the store, with everything in it.
     pub(crate) fn of_layer(path: &Path) -> Self {
-        Tree { path: path.to_path_buf(), exclude: None, whole: true }
+        Tree { path: path.to_path_buf(), open: None, exclude: None, whole: true }
     }
 
     /// Changes whenever anything in the tree changes; reads no content.
@@ -115,7 +123,12 @@ impl Tree {
 
     /// Visits everything below the top, folders before what is in them and names in order.
     pub(crate) fn walk(&self, visit: &mut Visit<'_>) -> io::Result<()> {
-        let root = open_dir(&self.path).map_err(|e| named(e, Path::new("")))?;
+        let root = match &self.open {
+            Some(folder) => open_dir_beneath(folder.as_fd(), b"").map_err(io::Error::from),
+            None if self.whole => open_dir(&self.path),
+            None => open_real_dir(&self.path),
+        };
+        let root = root.map_err(|e| named(e, Path::new("")))?;
         let device = rustix::fs::fstat(&root)?.st_dev;
         self.walk_dir(root.as_fd(), Path::new(""), device, 0, visit)
     }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, linkat, open, openat, openat2, renameat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, linkat, openat, openat2, renameat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -32,10 +32,12 @@ impl Share {
         }
     }
 
-    /// Opens it; `root` is its real path.
-    pub fn open(root: &Path, writable: bool) -> anyhow::Result<Self> {
-        let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-        let folder = open(root, flags, Mode::empty()).with_context(|| format!("--share {}", root.display()))?;
+    /// A folder that is open; `root` is its real path.
+    pub fn of(folder: OwnedFd, root: &Path, writable: bool) -> anyhow::Result<Self> {
+        let stat = fstat(&folder).with_context(|| format!("--share {}", root.display()))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            bail!("--share {}: it is no folder", root.display());
+        }
         if root == Path::new("/") {
             bail!("--share /: name a folder, not the whole host");
         }
@@ -145,7 +147,7 @@ mod tests {
         fs::create_dir_all(root.join("below")).unwrap();
         fs::write(root.join("below/file"), "hello").unwrap();
         fs::write(folder.path().join("secret"), "secret").unwrap();
-        let share = Share::open(&root, true).unwrap();
+        let share = Share::of(sloplet_policy::source::find(&root).unwrap().0, &root, true).unwrap();
         (folder, share)
     }
 

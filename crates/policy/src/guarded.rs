@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::bind::Bind;
+use crate::source::Identity;
 
 /// Their paths in a project's folder: those of sloplet, git, shells, editors and agents.
 pub const GUARDED: &[&str] = &[
@@ -79,6 +80,7 @@ pub fn guards(mount: &Bind) -> Result<Vec<Bind>, GuardError> {
                     to: mount.to.join(&path),
                     writable: on_the_way,
                     owner: Some((top.uid(), top.gid())),
+                    identity: Some(Identity { device: meta.dev(), inode: meta.ino() }),
                     ..Bind::default()
                 });
             }

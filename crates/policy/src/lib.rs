@@ -1,5 +1,5 @@
 //! What a sandbox is asked to be, and what a wall says it can enforce. Pure data: nothing here touches the system
-//! except [`protect`] and [`guarded`], which look at the paths they are asked about.
+//! except [`protect`], [`guarded`] and [`source`], which look at the paths they are asked about.
 //!
 //! - [`spec`]: [`Spec`], the description of one sandbox, the same for every front end and every driver.
 //! - [`limits`]: what bounds it.
@@ -11,6 +11,7 @@
 //! - [`guarded`]: what a writable one does not let be changed.
 //! - [`network`]: what it may reach, and which addresses nobody may.
 //! - [`protect`]: host paths that are never shown inside.
+//! - [`source`]: what is shown of the host is what was checked.
 //! - [`radius`]: what a user lists as never to be reached.
 //! - [`report`]: what a driver enforces on this host.
 //! - [`secret`]: secrets that are used from inside and never are inside.
@@ -34,6 +35,7 @@ pub mod protect;
 pub mod radius;
 pub mod report;
 pub mod secret;
+pub mod source;
 pub mod spec;
 pub mod units;
 pub mod untrusted;

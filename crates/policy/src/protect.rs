@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use crate::source;
 
 /// Whole trees that are the host itself.
 const SYSTEM: &[&str] = &["/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc", "/var/lib/docker"];
@@ -127,20 +130,27 @@ impl Protected {
         self
     }
 
-    /// The real path of `path`, or why it may not be shown.
-    pub fn check(&self, path: &Path) -> Result<PathBuf, ProtectError> {
-        let real = fs::canonicalize(path)
-            .and_then(|real| try_reading(&real).map(|()| real))
+    /// Opens what `path` leads to, and tells its real path, or why it may not be shown. What is checked is what is open: who
+    /// goes on with it must use that, or [open it again](source::reopen) as the same.
+    pub fn open(&self, path: &Path) -> Result<(OwnedFd, PathBuf), ProtectError> {
+        let (found, real) = source::find(path)
+            .and_then(|(found, real)| try_reading(&source::through(&found)).map(|()| (found, real)))
             .map_err(|source| ProtectError::Unreadable { path: path.to_owned(), source })?;
+        self.judge(path, &real)?;
+        Ok((found, real))
+    }
+
+    /// Whether what was asked for as `path`, and really is at `real`, may be shown.
+    pub fn judge(&self, path: &Path, real: &Path) -> Result<(), ProtectError> {
         for rule in &self.rules {
             if real.starts_with(rule) {
                 return Err(ProtectError::Inside { path: path.to_owned(), rule: rule.clone() });
             }
-            if rule.starts_with(&real) && rule.exists() {
+            if rule.starts_with(real) && rule.exists() {
                 return Err(ProtectError::Contains { path: path.to_owned(), rule: rule.clone() });
             }
         }
-        Ok(real)
+        Ok(())
     }
 }
 
@@ -183,14 +193,14 @@ mod tests {
         fs::create_dir_all(home.join("project")).unwrap();
         std::os::unix::fs::symlink(home.join(".ssh"), home.join("project/innocent")).unwrap();
         let protected = Protected::for_host(Some(&home), &[]);
-        assert!(protected.check(&home.join("project")).is_ok());
+        assert!(protected.open(&home.join("project")).is_ok());
         for path in [home.join(".ssh"), home.join("project/innocent"), home.join("project/../.ssh"), "/etc".into()] {
-            assert!(matches!(protected.check(&path), Err(ProtectError::Inside { .. })), "{path:?}");
+            assert!(matches!(protected.open(&path), Err(ProtectError::Inside { .. })), "{path:?}");
         }
         for path in [home.clone(), "/".into()] {
-            assert!(matches!(protected.check(&path), Err(ProtectError::Contains { .. })), "{path:?}");
+            assert!(matches!(protected.open(&path), Err(ProtectError::Contains { .. })), "{path:?}");
         }
-        assert!(matches!(protected.check(Path::new("/nowhere")), Err(ProtectError::Unreadable { .. })));
+        assert!(matches!(protected.open(Path::new("/nowhere")), Err(ProtectError::Unreadable { .. })));
         fs::remove_dir_all(home).unwrap();
     }
 
@@ -207,10 +217,10 @@ mod tests {
         assert_eq!(homes, BTreeSet::from(["/root".into(), other.clone()]));
         let protected = Protected::for_homes(homes, &[]);
         for name in [".ssh", ".vault-token"] {
-            let result = protected.check(&other.join(name));
+            let result = protected.open(&other.join(name));
             assert!(matches!(result, Err(ProtectError::Inside { .. })), "{name}: {result:?}");
         }
-        assert!(protected.check(&other).is_err() && protected.check(&other.join("project")).is_ok());
+        assert!(protected.open(&other).is_err() && protected.open(&other.join("project")).is_ok());
         assert!(super::homes(None).contains(Path::new("/root")));
         fs::remove_dir_all(base).unwrap();
     }

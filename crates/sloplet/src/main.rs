@@ -20,6 +20,7 @@ mod cli;
 mod clone;
 mod commands;
 mod config;
+mod draft;
 mod progress;
 mod relay;
 mod setup;

@@ -283,6 +283,36 @@ fn a_folder_copied_out_of_a_hostile_sandbox_stays_in_its_place() {
 }
 
 #[test]
+fn a_copy_is_not_written_through_a_planted_link() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let server = Server::start(&sloplet);
+    server.command(&["create", "--name", "my"]).expect_code(0);
+    server.command(&["exec", "my", "--", "sh", "-c", "echo result > /tmp/result"]).expect_code(0);
+    server.command(&["snapshot", "my", "kept"]).expect_code(0);
+    let folder = sloplet.folder("planted");
+    let precious = folder.join("precious");
+    for name in ["result.txt", "kept.sloplet"] {
+        for planted in [format!("{name}.part"), name.to_owned()] {
+            let _ = fs::remove_file(folder.join(name));
+            fs::write(&precious, "precious").unwrap();
+            std::os::unix::fs::symlink(&precious, folder.join(&planted)).unwrap();
+            let to = folder.join(name).display().to_string();
+            match name {
+                "result.txt" => server.command(&["cp", "my:/tmp/result", &to]).expect_code(0),
+                _ => server.command(&["snapshot", "export", "kept", &to, "--thin"]).expect_code(0),
+            };
+            assert_eq!(fs::read_to_string(&precious).unwrap(), "precious", "{planted}");
+            assert!(fs::symlink_metadata(&to).unwrap().is_file(), "{planted}");
+        }
+    }
+    assert_eq!(fs::read_to_string(folder.join("result.txt")).unwrap(), "result\n");
+    // Nothing is left beside them.
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 5);
+    server.end();
+}
+
+#[test]
 fn background_processes_are_listed_and_their_logs_followed() {
     let host = Host::shared();
     for sloplet in [host.root(), host.user()] {

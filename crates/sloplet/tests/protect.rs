@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::{Host, Sloplet};
+use common::{Host, Sloplet, rounds};
 
 /// A file that protects a folder, a variable and a host.
 fn protecting(sloplet: &Sloplet) -> (PathBuf, PathBuf) {
@@ -177,4 +177,65 @@ fn keys_in_another_s_home_are_not_shown_even_without_a_home_of_one_s_own() {
         assert!(ended.stderr.contains("protected"), "{ended}");
     }
     fs::remove_file(keys).unwrap();
+}
+
+/// Swaps a folder of a writable mount for a symlink, and back, as fast as it can.
+const SWAPPER: &str = "
+import ctypes
+libc = ctypes.CDLL(None)
+here, sub, evil = -100, b'/p/sub', b'/p/evil'
+open('/p/swapping', 'w').close()
+while True:
+    libc.renameat2(here, sub, here, evil, 2)
+";
+
+#[test]
+fn a_folder_that_is_swapped_for_a_link_is_never_mounted() {
+    let host = Host::shared();
+    let root = host.root();
+    let (file, vault) = protecting(&root);
+    let folder = root.folder("swapped");
+    fs::create_dir(folder.join("sub")).unwrap();
+    fs::write(folder.join("sub/table"), "open").unwrap();
+    std::os::unix::fs::symlink(&vault, folder.join("evil")).unwrap();
+    let all = format!("{}:/p:rw", folder.display());
+    let swapper = root.invoke_run(&["--mount", &all, "--timeout", "10m"], &["python3", "-c", SWAPPER]);
+    let swapper = swapper.within(Duration::from_secs(600)).start();
+    let started = std::time::Instant::now();
+    while !folder.join("swapping").exists() {
+        assert!(started.elapsed() < Duration::from_secs(60), "the swapper does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mount = format!("{}:/x:rw", folder.join("sub").display());
+    let options = ["--config", file.to_str().unwrap(), "--mount", &mount];
+    for _ in 0..rounds(100, 40) {
+        let ended = root.sh(&options, "cat /x/table; echo x > /x/written");
+        assert!(ended.code == 125 || ended.out() == "open", "the vault was shown: {ended}");
+        assert!(!vault.join("written").exists(), "the vault was written to: {ended}");
+    }
+    drop(swapper);
+    assert_eq!(fs::read_to_string(vault.join("table")).unwrap(), "secret");
+}
+
+#[test]
+fn sockets_and_fifos_in_a_read_only_mount_are_refused_unless_allowed() {
+    let host = Host::shared();
+    for sloplet in [host.root(), host.user()] {
+        let folder = sloplet.folder("talking");
+        fs::create_dir(folder.join("deep")).unwrap();
+        let socket = folder.join("deep/socket");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let mount = format!("{}:/x", folder.display());
+        let ended = sloplet.run(&["--mount", &mount], &["true"]).expect_code(125);
+        assert!(ended.stderr.contains(socket.to_str().unwrap()) && ended.stderr.contains("ro,sockets"), "{ended}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+        let file = format!("{}:/x/socket", socket.display());
+        sloplet.run(&["--mount", &file], &["true"]).expect_code(125);
+        sloplet.run(&["--mount", &format!("{mount}:ro,sockets")], &["true"]).expect_code(0);
+        drop(listener);
+        fs::remove_file(&socket).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        sloplet.run(&["--mount", &mount], &["true"]).expect_code(125).expect_said("pipe");
+        sloplet.run(&["--mount", &format!("{mount}:rw")], &["true"]).expect_code(0);
+    }
 }

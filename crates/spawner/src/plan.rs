@@ -1,7 +1,15 @@
 //! What the spawner is told to make. Everything in it was decided and checked by the engine.
 
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
+use sloplet_policy::source::{self, Identity};
+
+use crate::protocol::{During, Problem};
 
 /// One sandbox.
 #[derive(Debug, Clone, Encode, Decode)]
@@ -243,9 +251,21 @@ pub struct Mount {
     /// Everybody inside may own files in it (a volume): as root, they belong to these ids outside, in order.
     #[n(3)]
     pub ids: Option<u32>,
+    /// The file system and number of what was checked: nothing else is shown. Engines of earlier builds do not say.
+    #[n(4)]
+    pub identity: Option<(u64, u64)>,
     /// The user and group whose files are the sandbox's user's, if not its own: as root.
     #[n(5)]
     pub owner: Option<(u32, u32)>,
+}
+
+impl Mount {
+    /// Opens what is shown, to be looked at or mounted: no link on the way is followed.
+    pub fn open(&self) -> Result<OwnedFd, Problem> {
+        let path = Path::new(OsStr::from_bytes(&self.from));
+        let identity = self.identity.map(|(device, inode)| Identity { device, inode });
+        source::reopen(path, identity).during(&format!("mount {}", path.display()))
+    }
 }
 
 /// A confined process tree on the host's root.

@@ -1,12 +1,14 @@
 //! Capabilities, Landlock, seccomp: the last steps before hostile code may run.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
@@ -46,18 +48,27 @@ pub struct Reach {
 /// A path within reach.
 #[derive(Debug)]
 pub struct Reachable {
-    /// A file or folder; symlinks are followed.
-    pub path: PathBuf,
+    /// Which file or folder.
+    pub place: Place,
     /// What may be done there.
     pub access: BitFlags<AccessFs>,
-    /// Whether its absence is fine.
-    pub optional: bool,
+}
+
+/// A file or folder within reach.
+#[derive(Debug)]
+pub enum Place {
+    /// What a path leads to; symlinks are followed.
+    Path(PathBuf),
+    /// The same, and its absence is fine.
+    Optional(PathBuf),
+    /// What is open.
+    Open(OwnedFd),
 }
 
 impl Reach {
     /// Everything below the present root: for whoever has a root of its own, the second wall behind that one.
     pub fn root() -> Self {
-        let root = Reachable { path: "/".into(), access: everything(), optional: false };
+        let root = Reachable { place: Place::Path("/".into()), access: everything() };
         Self { paths: vec![root], no_network: false, required: false }
     }
 }
@@ -138,11 +149,16 @@ fn restrict_to(reach: &Reach) -> Result<(), Problem> {
             ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
         }
         let mut ruleset = ruleset.create()?.no_new_privs(false);
-        for Reachable { path, access, optional } in &reach.paths {
-            let fd = match PathFd::new(path) {
-                Ok(fd) => fd,
-                Err(PathFdError::OpenCall { .. }) if *optional => continue,
-                Err(error) => return Err(error.into()),
+        for Reachable { place, access } in &reach.paths {
+            let fd = match place {
+                Place::Open(file) => file.try_clone()?,
+                Place::Path(path) | Place::Optional(path) => {
+                    match open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+                        Ok(fd) => fd,
+                        Err(_) if matches!(place, Place::Optional(_)) => continue,
+                        Err(error) => return Err(format!("{}: {error}", path.display()).into()),
+                    }
+                }
             };
             ruleset = ruleset.add_rule(PathBeneath::new(fd, *access))?;
         }

@@ -39,7 +39,7 @@ use crate::container::limit_resources;
 use crate::idmap;
 use crate::lease::Lease;
 use crate::plan::{Bounds, Plan, Process};
-use crate::privileges::{self, Reach, Reachable, everything};
+use crate::privileges::{self, Place, Reach, Reachable, everything};
 use crate::protocol::{During, Problem};
 
 /// Names of scratch folders' records in the owner's folder.
@@ -86,12 +86,12 @@ pub fn enclose(plan: &Process, whole: &Plan, user: Option<u32>, pids_by_cgroup: 
     umask(Mode::WGRP | Mode::WOTH);
     chdir(&scratch).during("enter the sandbox's folder")?;
     let mut paths = system(plan, user.is_some());
-    paths.push(Reachable { path: scratch, access: everything(), optional: false });
+    paths.push(Reachable { place: Place::Path(scratch), access: everything() });
     for mount in &plan.mounts {
-        let path = PathBuf::from(OsStr::from_bytes(&mount.from));
-        check_permission(&path, mount.writable, user)?;
+        let opened = mount.open()?;
+        check_permission(Path::new(OsStr::from_bytes(&mount.from)), mount.writable, user)?;
         let access = if mount.writable { everything() } else { read_and_execute() };
-        paths.push(Reachable { path, access, optional: false });
+        paths.push(Reachable { place: Place::Open(opened), access });
     }
     Ok(Reach { paths, no_network: true, required: !whole.best_effort })
 }
@@ -99,7 +99,7 @@ pub fn enclose(plan: &Process, whole: &Plan, user: Option<u32>, pids_by_cgroup: 
 /// What everything inside may use of the host.
 fn system(plan: &Process, own_user: bool) -> Vec<Reachable> {
     let use_device = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
-    let optional = |path: &Path, access| Reachable { path: path.to_owned(), access, optional: true };
+    let optional = |path: &Path, access| Reachable { place: Place::Optional(path.to_owned()), access };
     let readable = plan.readable.iter().map(|path| optional(Path::new(OsStr::from_bytes(path)), read_and_execute()));
     let devices = DEVICES.iter().map(|path| optional(Path::new(path), use_device));
     let facts = PROC_FILES.iter().map(|path| optional(Path::new(path), AccessFs::ReadFile.into()));

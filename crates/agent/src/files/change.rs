@@ -49,12 +49,19 @@ pub(crate) fn rename(context: &Context, from: &Subject, to: &[u8]) -> Result<Eve
     Ok(Event::Done)
 }
 
+/// Bits that make a program run as its file's owner or group.
+const SET_ID: u32 = 0o6000;
+
 /// Answers a `SetMode` request.
 pub(crate) fn set_mode(context: &Context, subject: &Subject, mode: u32) -> Result<Event, Failure> {
+    // In a folder of the host's, whoever runs such a file out there becomes its owner.
+    if mode & SET_ID != 0 {
+        return Err(fail(ErrorCode::Denied, "set-user-ID and set-group-ID bits are never set from outside"));
+    }
     let _acting = subject.actor.act()?;
     let file = context.root.open(&subject.path, OFlags::PATH)?;
     // The file itself is not opened: a device or FIFO would notice.
-    rustix::fs::chmod(by_descriptor(&file), Mode::from_raw_mode(mode & 0o7777))
+    rustix::fs::chmod(by_descriptor(&file), Mode::from_raw_mode(mode & 0o1777))
         .map_err(|error| failure::errno(error, shown(&subject.path)))?;
     Ok(Event::Done)
 }

@@ -121,7 +121,7 @@ impl Root {
 
 /// Makes a folder, which belongs to whom it is made for.
 pub(crate) fn make_folder(parent: &OwnedFd, name: &CStr, mode: u32, actor: &Actor) -> Result<(), Errno> {
-    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o7777))?;
+    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o1777))?;
     match actor.owner() {
         Some((uid, gid)) => rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW),
         None => Ok(()),

@@ -1,14 +1,17 @@
 //! Whether a sandbox may and can be what it is asked to be.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
+use sloplet_image::Image;
 use sloplet_policy::guarded::guards;
 use sloplet_policy::protect::{ProtectError, Protected};
+use sloplet_policy::source::{self, Identity};
 use sloplet_policy::{Bind, Capability, DriverReport, Feature, Spec};
 
 use super::{Engine, EngineError};
 use crate::cdi::Cdi;
+use crate::channels;
 use crate::driver::{Driver, Extras};
 use crate::trust::Trust;
 
@@ -54,7 +57,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Replaces what is to be mounted by its real path, refusing protected places.
+    /// Replaces what is to be mounted by its real path, and settles what is there, refusing protected places.
     pub(crate) fn check_mounts(&self, spec: &mut Spec) -> Result<(), EngineError> {
         if spec.mounts.is_empty() {
             return Ok(());
@@ -65,10 +68,17 @@ impl Engine {
             if unprotected {
                 continue;
             }
-            mount.from = protected.check(&mount.from)?;
+            let (found, real) = protected.open(&mount.from)?;
+            let unreadable = |error| EngineError::Unreadable(real.clone(), error);
+            mount.identity = Some(Identity::of(&found).map_err(unreadable)?);
             // It would be empty inside, without a word why.
-            let wanted = if mount.from.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
-            access(&mount.from, wanted).map_err(|error| EngineError::Unreadable(mount.from.clone(), error.into()))?;
+            let through = source::through(&found);
+            let wanted = if through.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
+            access(&through, wanted).map_err(|error| unreadable(error.into()))?;
+            mount.from = real;
+            if !mount.writable && !mount.sockets {
+                channels::refuse(&found, mount)?;
+            }
         }
         let guards = spec.mounts.iter().map(guards).collect::<Result<Vec<_>, _>>()?;
         // What is mounted there by name was asked for.
@@ -77,12 +87,22 @@ impl Engine {
         Trust::of(&self.places.data).expose(&spec.mounts).map_err(EngineError::Exposed)
     }
 
-    /// Refuses to make an image of a folder that may not be shown inside: that would be showing it.
-    pub fn check_source(&self, source: &Path) -> Result<(), ProtectError> {
-        if source.is_dir() {
-            self.protected().check(source)?;
+    /// Refuses to make an image of a folder that may not be shown inside: that would be showing it. Returns its real path, which
+    /// is to be used from then on.
+    pub fn check_source(&self, source: &Path) -> Result<PathBuf, ProtectError> {
+        match source.is_dir() {
+            true => self.protected().open(source).map(|(_, real)| real),
+            false => Ok(source.to_owned()),
         }
-        Ok(())
+    }
+
+    /// The same for an image that was made of a folder, by its real path: what the path led to may have changed meanwhile.
+    pub(super) fn check_image(&self, image: &Image) -> Result<(), ProtectError> {
+        let path = Path::new(&image.name);
+        match path.is_absolute() && path.is_dir() {
+            true => self.protected().judge(path, path),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn protected(&self) -> Protected {

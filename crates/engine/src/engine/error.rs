@@ -40,6 +40,12 @@ pub enum EngineError {
     /// It cannot be written down what a sandbox can write to.
     #[error("cannot remember which folders sandboxes write to: {0}")]
     Exposed(#[source] std::io::Error),
+    /// A socket or FIFO in a read-only mount.
+    #[error(
+        "'{}' is a socket or FIFO: it would carry data between inside and the host. Mount a folder without it, or allow it with :ro,sockets",
+        .0.display()
+    )]
+    Channel(PathBuf),
     /// No wall of that kind.
     #[error("isolation '{0}' is not available in this build: use {1}")]
     NoDriver(Isolation, String),

@@ -151,6 +151,9 @@ pub struct HostMount {
     /// Whether changes may also reach what configures the host: sloplet.toml, .git/hooks and the like.
     #[serde(default)]
     pub unguarded: bool,
+    /// Whether Unix sockets and FIFOs may lie in it: they carry data between inside and the host, whatever the network is.
+    #[serde(default)]
+    pub sockets: bool,
 }
 
 /// A file of the host whose masked copy is shown inside, read-only.

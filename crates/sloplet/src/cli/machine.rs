@@ -55,7 +55,7 @@ pub struct Machine {
 
     /// Show a host file or folder inside: HOST[:INSIDE][:ro|:rw]; read-only unless :rw. Without INSIDE it is /workspace, and
     /// commands start there. What configures this machine (sloplet.toml, .git/hooks …) stays read-only unless
-    /// :rw,unguarded. Can be repeated.
+    /// :rw,unguarded; one with Unix sockets or FIFOs in it needs :ro,sockets. Can be repeated.
     #[arg(long, short = 'v', value_name = "MOUNT", value_parser = mount)]
     pub mount: Vec<Bind>,
 

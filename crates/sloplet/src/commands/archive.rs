@@ -2,19 +2,18 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use serde_json::{Value, json};
 use sloplet_image::{Checked, SealCheck};
 
 use super::cp::{Counter, read, received};
 use crate::api::{Server, encode, full};
+use crate::draft::Draft;
 use crate::relay::input;
 use crate::relay::output::{Sink, Stream};
 use crate::table::size;
@@ -56,50 +55,26 @@ pub async fn export(
     Ok(())
 }
 
-/// Writes an archive, which is in its place once it is whole. Where the file system can, it has no name until then: nothing of
-/// it is left even if this is killed.
+/// Writes an archive, which is in its place once it is whole.
 async fn save(mut body: Incoming, to: &Path) -> anyhow::Result<Checked> {
-    let mut part = to.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
     let progress = Counter::default();
     let write = async {
-        let nameless = nameless(to);
-        let has_name = nameless.is_none();
-        let (mut file, mut check) = (nameless.map_or_else(|| File::create(&part), Ok)?, SealCheck::default());
+        let (mut draft, mut check) = (Draft::of(to)?, SealCheck::default());
         while let Some(frame) = body.frame().await {
             if let Ok(bytes) = frame.context("the server broke off: see its log for the reason")?.into_data() {
                 progress.add(bytes.len());
                 check.add(&bytes);
-                file.write_all(&bytes)?;
+                draft.file().write_all(&bytes)?;
             }
         }
         let whole = check.finish()?;
-        file.sync_all()?;
-        if !has_name {
-            let _ = std::fs::remove_file(&part);
-            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-            rustix::fs::linkat(CWD, own, CWD, &part, AtFlags::SYMLINK_FOLLOW)?;
-        }
-        std::fs::rename(&part, to)?;
+        draft.file().sync_all()?;
+        draft.keep()?;
         anyhow::Ok(whole)
     };
     let written = write.await.with_context(|| format!("cannot write {}", to.display()));
     progress.line.clear();
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
     written
-}
-
-/// A file without a name where this one is to be; `None` where there can be none.
-fn nameless(to: &Path) -> Option<File> {
-    let folder = match to.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)).ok().map(File::from)
 }
 
 /// Passes an archive on to standard output. Whoever reads it sees at its end whether it is whole; so does this.

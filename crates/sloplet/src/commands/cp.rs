@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::api::{Body, Refused, Server, encode, full, stream, tar};
+use crate::draft::Draft;
 use crate::progress::ProgressLine;
 use crate::relay::input;
 use crate::relay::output::{Sink, Stream};
@@ -177,25 +178,17 @@ async fn download(inside: &Inside<'_>, path: &str, to: &Path, progress: &Counter
         return unpack(progress.count(chunks(body)), to).await;
     }
     let mut body = inside.get("files", path).await?;
-    // Beside it and then in its place: nobody sees half of it.
-    let mut part = to.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
     let write = async {
-        let mut file = File::create(&part)?;
+        let mut draft = Draft::of(&to)?;
         while let Some(frame) = body.frame().await {
             if let Ok(bytes) = frame?.into_data() {
                 progress.add(bytes.len());
-                file.write_all(&bytes)?;
+                draft.file().write_all(&bytes)?;
             }
         }
-        anyhow::Ok(std::fs::rename(&part, &to)?)
+        anyhow::Ok(draft.keep()?)
     };
-    let written = write.await.with_context(|| format!("cannot write {}", to.display()));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    written
+    write.await.with_context(|| format!("cannot write {}", to.display()))
 }
 
 /// Unpacks an archive that was made inside: only files, folders and links, nothing outside of `to`, and no set-ID bits.

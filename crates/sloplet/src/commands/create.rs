@@ -119,9 +119,13 @@ pub fn request(file: File, options: Create) -> anyhow::Result<Value> {
         // Relative to here, not to wherever the server was started.
         let from = std::path::absolute(&mount.from).context("--mount")?;
         if !radius.paths.is_empty() && from.exists() {
-            protected.check(&from)?;
+            protected.open(&from)?;
         }
-        mounts.push(json!({"from": from, "to": mount.to, "writable": mount.writable, "unguarded": mount.unguarded}));
+        let mut wish = json!({"from": from, "to": mount.to, "writable": mount.writable, "unguarded": mount.unguarded});
+        if mount.sockets {
+            wish["sockets"] = true.into();
+        }
+        mounts.push(wish);
     }
     set("mounts", Some(mounts.into()));
     set("data", (!file.data.mounts.is_empty()).then(|| serde_json::to_value(&file.data.mounts)).transpose()?);

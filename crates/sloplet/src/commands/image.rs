@@ -18,7 +18,7 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
     let progress = |step: Progress| line.show(|| text(&step));
     let (image, as_json) = match command {
         Command::Import { source, name, json } => {
-            engine.check_source(&source)?;
+            let source = engine.check_source(&source)?;
             (store.import(&source, name.as_deref(), &progress)?, json)
         }
         Command::Pull { reference, json } => {

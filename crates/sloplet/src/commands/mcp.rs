@@ -107,8 +107,8 @@ fn shares(file: &File, options: &Mcp) -> anyhow::Result<Vec<Share>> {
     let protected = Protected::for_host(None, &[]).with(&radius.paths);
     let open = |text: &String| {
         let (path, writable) = Share::parse(text);
-        let real = protected.check(&path).with_context(|| format!("--share {text}"))?;
-        Share::open(&real, writable)
+        let (folder, real) = protected.open(&path).with_context(|| format!("--share {text}"))?;
+        Share::of(folder, &real, writable)
     };
     options.share.iter().map(open).collect()
 }

@@ -10,10 +10,11 @@ use minicbor::bytes::ByteVec;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
+use sloplet_policy::source::through;
 use sloplet_sys::clone::SingleThreaded;
 use sloplet_sys::mount::{Attributes, set_attributes};
 
-use super::devices::{self, clone_tree};
+use super::devices::{self, clone_open, clone_tree};
 use super::procfs;
 use super::root::{attach, make_place};
 use crate::idmap;
@@ -157,9 +158,11 @@ pub fn open_mount(
 ) -> Result<OwnedFd, Problem> {
     let path = host_path(&mount.from);
     let step = format!("mount {}", path.display());
-    let tree = match mount.ids.is_some() && path.is_file() {
-        true => mount_volume(path, mount.writable)?,
-        false => clone_tree(path, false)?,
+    let source = mount.open()?;
+    let is_file = FileType::from_raw_mode(fstat(&source).during(&step)?.st_mode) == FileType::RegularFile;
+    let tree = match mount.ids.is_some() && is_file {
+        true => mount_volume(&source, path, mount.writable)?,
+        false => clone_open(&source).during(&step)?,
     };
     let attributes = flags(!mount.writable, lacks);
     let shift = match owner {
@@ -184,10 +187,9 @@ pub fn open_mount(
 /// Mounts the disk that a volume is. One who writes, or many who read: the kernel must never have it twice otherwise. The
 /// lock on the file is the loop device's, so it lasts as long as anybody has the disk, also while a dead sandbox's is being
 /// written back; that is waited for.
-fn mount_volume(path: &Path, writable: bool) -> Result<OwnedFd, Problem> {
+fn mount_volume(source: &OwnedFd, path: &Path, writable: bool) -> Result<OwnedFd, Problem> {
     let step = format!("mount the volume {}", path.display());
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).during(&step)?;
+    let file = rustix::fs::open(through(source), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).during(&step)?;
     let lock = match writable {
         true => FlockOperation::NonBlockingLockExclusive,
         false => FlockOperation::NonBlockingLockShared,

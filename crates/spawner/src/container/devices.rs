@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mkdir, mknodat, open, stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, makedev, mkdir, mknodat, open};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
 use sloplet_sys::mount::{Attributes, set_attributes};
@@ -33,7 +33,8 @@ pub fn fill(at: &Path, privilege: &Privilege) -> Result<(), Problem> {
             let mode = Mode::from_raw_mode(0o666);
             mknodat(CWD, &path, FileType::CharacterDevice, mode, makedev(major, minor)).during(step)?;
         } else {
-            bind_node(&Path::new("/dev").join(name), &path, step)?;
+            let source = open(Path::new("/dev").join(name), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+            bind_node(&source.during(step)?, &path, step)?;
         }
     }
     for name in ["pts", "shm"] {
@@ -56,6 +57,12 @@ pub fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Problem> {
         flags |= OpenTreeFlags::AT_RECURSIVE;
     }
     open_tree(CWD, path, flags).during(&format!("open {}", path.display()))
+}
+
+/// The same of exactly what is open, without anything mounted below it.
+pub fn clone_open(source: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    open_tree(source, "", flags)
 }
 
 /// A copy of the prepared `/dev` for one sandbox.
@@ -92,7 +99,8 @@ pub fn open_own(prepared: &Path, privilege: &Privilege, nodes: &[&Device]) -> Re
 fn add(at: &Path, privilege: &Privilege, node: &Device) -> Result<(), Problem> {
     let (from, to) = (Path::new(OsStr::from_bytes(&node.from)), Path::new(OsStr::from_bytes(&node.to)));
     let step = format!("show the device {}", from.display());
-    let found = stat(from).during(&step)?;
+    let source = open(from, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(&step)?;
+    let found = fstat(&source).during(&step)?;
     let name = to.strip_prefix("/dev").ok().filter(|_| FileType::from_raw_mode(found.st_mode).is_char_device());
     let Some(name) = name else { return Err(Problem::plain(&step, "it is no character device below /dev")) };
     let path = at.join(name);
@@ -104,16 +112,16 @@ fn add(at: &Path, privilege: &Privilege, node: &Device) -> Result<(), Problem> {
             let mode = Mode::from_raw_mode(0o666);
             mknodat(CWD, &path, FileType::CharacterDevice, mode, found.st_rdev).during(&step)
         }
-        _ => bind_node(from, &path, &step),
+        _ => bind_node(&source, &path, &step),
     }
 }
 
 /// Lays a device of the host over a file that is made for it.
-fn bind_node(host: &Path, path: &Path, step: &str) -> Result<(), Problem> {
+fn bind_node(host: &OwnedFd, path: &Path, step: &str) -> Result<(), Problem> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(open(path, flags, Mode::from_raw_mode(0o644)).during(step)?);
     let target = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(step)?;
-    attach_mount(clone_tree(host, false)?, target.as_fd(), &path.display().to_string())
+    attach_mount(clone_open(host).during(step)?, target.as_fd(), &path.display().to_string())
 }
 
 /// Puts `/dev` into the new root.

@@ -36,6 +36,7 @@ mod keyrings;
 mod kill_all;
 mod masked_files;
 mod memory;
+mod mount_race;
 mod mounts;
 mod namespaces;
 mod neighbours;
@@ -135,6 +136,7 @@ probes![
     blast_radius::PROBE,
     protected_mounts::PROBE,
     config_trust::PROBE,
+    mount_race::PROBE,
 ];
 
 #[cfg(test)]

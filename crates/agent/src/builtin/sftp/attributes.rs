@@ -78,9 +78,9 @@ impl Attributes {
         }
     }
 
-    /// The mode that a new file or folder gets.
+    /// The mode that a file or folder gets: never with set-ID bits, which would also hold in folders of the host's.
     pub(super) fn mode(&self, usual: u32) -> Mode {
-        Mode::from_raw_mode(self.permissions.unwrap_or(usual) & 0o7777)
+        Mode::from_raw_mode(self.permissions.unwrap_or(usual) & 0o1777)
     }
 
     /// The owner, as the kernel takes it.
