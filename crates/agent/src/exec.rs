@@ -17,6 +17,7 @@ use crate::failure::{self, fail, shown};
 use crate::files::resolve::absolute;
 use crate::poll::{Part, StreamKey, Token};
 use crate::process::{Input, Output, Phase, Process};
+use crate::ring::Ring;
 use crate::terminal;
 use crate::users::User;
 
@@ -73,6 +74,7 @@ pub(crate) fn start(
         terminal: None,
         phase: Phase::Running,
         attached: Some(key),
+        held: Ring::default(),
         output: Output::default(),
         error: Output::default(),
         input: Input::default(),

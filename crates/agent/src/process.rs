@@ -45,6 +45,8 @@ pub(crate) struct Process {
     pub(crate) attached: Option<StreamKey>,
     pub(crate) output: Output,
     pub(crate) error: Output,
+    /// The last that it wrote, if it is in the background.
+    pub(crate) held: Ring,
     pub(crate) input: Input,
     pub(crate) timed_out: bool,
 }
@@ -77,15 +79,16 @@ impl Process {
     /// Moves bytes to and from its stream, one slice.
     pub(crate) fn pump_attached(&mut self, io: &mut StreamIo<'_>, context: &Context) -> Next {
         self.input.pump(Some(io));
-        let output = self.output.pump_to_stream(Channel::Output, io, context, self.background);
-        output.max(self.error.pump_to_stream(Channel::Error, io, context, self.background))
+        let mut keep = self.background.then_some(&mut self.held);
+        let output = self.output.pump_to_stream(Channel::Output, io, context, keep.as_deref_mut());
+        output.max(self.error.pump_to_stream(Channel::Error, io, context, keep))
     }
 
     /// Moves bytes of a background process that nobody is attached to.
     pub(crate) fn pump_detached(&mut self, scratch: &mut [u8], context: &Context) -> Next {
         self.input.pump(None);
-        let output = self.output.pump_to_ring(scratch, context);
-        output.max(self.error.pump_to_ring(scratch, context))
+        let output = self.output.pump_to_ring(Channel::Output, &mut self.held, scratch, context);
+        output.max(self.error.pump_to_ring(Channel::Error, &mut self.held, scratch, context))
     }
 
     /// How it ended, once its output is complete too.
@@ -98,15 +101,11 @@ impl Process {
 
     /// Sends what is held to a newly attached stream.
     pub(crate) fn replay(&mut self, io: &mut StreamIo<'_>) {
-        io.event(&Event::Started { pid: self.pid as u32 });
-        for (channel, output) in [(Channel::Output, &mut self.output), (Channel::Error, &mut self.error)] {
-            output.end_sent = false;
-            for part in output.ring.parts() {
-                if !part.is_empty() {
-                    io.send(channel, part);
-                }
-            }
+        io.event(&Event::Started { pid: self.pid as u32, held: Some(self.held.held()) });
+        for (channel, part) in self.held.parts() {
+            io.send(channel, part);
         }
+        (self.output.end_sent, self.error.end_sent) = (false, false);
     }
 }
 
@@ -124,7 +123,6 @@ pub(crate) struct Output {
     limit: Option<usize>,
     /// The pipe, given up at its limit while somebody may still write to it.
     pub(crate) leftover: Option<Rc<OwnedFd>>,
-    pub(crate) ring: Ring,
     end_sent: bool,
 }
 
@@ -192,7 +190,13 @@ impl Output {
         }
     }
 
-    fn pump_to_stream(&mut self, channel: Channel, io: &mut StreamIo<'_>, context: &Context, keep: bool) -> Next {
+    fn pump_to_stream(
+        &mut self,
+        channel: Channel,
+        io: &mut StreamIo<'_>,
+        context: &Context,
+        keep: Option<&mut Ring>,
+    ) -> Next {
         if !self.is_over() && self.next() == Next::Again {
             let max = io.room(channel).min(self.limit.unwrap_or(usize::MAX));
             if max == 0 {
@@ -201,8 +205,8 @@ impl Output {
             }
             if let Some(source) = self.source.clone() {
                 let result = io.data(channel, max, |place| rustix::io::read(&*source, place));
-                if let (true, Ok(bytes)) = (keep, &result) {
-                    self.ring.record(bytes);
+                if let (Some(ring), Ok(bytes)) = (keep, &result) {
+                    ring.record(channel, bytes);
                 }
                 let result = result.map(<[u8]>::len);
                 self.after_read(result, max, context);
@@ -215,13 +219,13 @@ impl Output {
         self.next()
     }
 
-    fn pump_to_ring(&mut self, scratch: &mut [u8], context: &Context) -> Next {
+    fn pump_to_ring(&mut self, channel: Channel, ring: &mut Ring, scratch: &mut [u8], context: &Context) -> Next {
         if !self.is_over() && self.next() == Next::Again {
             let max = scratch.len().min(self.limit.unwrap_or(usize::MAX));
             if let Some(source) = self.source.clone() {
                 let result = rustix::io::read(&*source, &mut scratch[..max]);
                 if let Ok(len) = result {
-                    self.ring.record(&scratch[..len]);
+                    ring.record(channel, &scratch[..len]);
                 }
                 self.after_read(result, max, context);
             }

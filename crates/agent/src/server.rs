@@ -20,7 +20,6 @@ use crate::exec;
 use crate::lingering::Lingering;
 use crate::poll::{Part, Readiness, StreamKey, Token};
 use crate::process::{Next, Phase, Process};
-use crate::ring::Ring;
 use crate::stream::{Body, Step, StreamIo};
 use crate::{Config, OUTPUT_GRACE};
 
@@ -505,8 +504,7 @@ impl Server {
         }
         if let Some(process) = self.processes.get_mut(&id) {
             process.terminal = None;
-            process.output.ring.shrink();
-            process.error.ring.shrink();
+            process.held.shrink();
         }
         if self.finished.len() > MAX_FINISHED
             && let Some(oldest) = self.finished.pop_front()
@@ -517,10 +515,9 @@ impl Server {
         let mut total = 0;
         for id in self.finished.iter().rev() {
             if let Some(process) = self.processes.get_mut(id) {
-                total += process.output.ring.len() + process.error.ring.len();
+                total += process.held.len();
                 if total > MAX_FINISHED_BYTES {
-                    process.output.ring = Ring::default();
-                    process.error.ring = Ring::default();
+                    process.held.forget();
                 }
             }
         }
@@ -583,7 +580,7 @@ impl Server {
             Ok(()) => {
                 process.phase = Phase::Running;
                 let pid = process.pid;
-                self.tell(key, &Event::Started { pid: pid as u32 });
+                self.tell(key, &Event::Started { pid: pid as u32, held: None });
                 self.enqueue(Runnable::Process(id));
             }
             Err(error) => {

@@ -55,7 +55,7 @@ fn serve(mut socket: UnixStream) {
                 Kind::Window => window.grant(u32::from_le_bytes(frame.payload.try_into().unwrap())).unwrap(),
                 Kind::Request => match from_bytes(frame.payload, "request").unwrap() {
                     Request::Exec(_) => {
-                        encode(&mut out, Kind::Event, stream, 0, &to_bytes(&Event::Started { pid: 1 }));
+                        encode(&mut out, Kind::Event, stream, 0, &to_bytes(&Event::Started { pid: 1, held: None }));
                         (flooding, window, left) = (stream, SendWindow::default(), TOTAL);
                     }
                     _ => encode(&mut out, Kind::Event, stream, 0, &to_bytes(&Event::Done)),

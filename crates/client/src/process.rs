@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use sloplet_wire::{Channel, Event, Exit};
+use sloplet_wire::{Channel, Event, Exit, Held};
 
 use crate::ClientError;
 use crate::stream::{Incoming, Sender, StreamHandle};
@@ -13,6 +13,8 @@ use crate::stream::{Incoming, Sender, StreamHandle};
 pub struct Process {
     /// Its pid inside.
     pub pid: u32,
+    /// What follows of its output before that is new, if it was [attached](crate::Agent::attach) to.
+    pub held: Option<Held>,
     stream: StreamHandle,
     stdin: Option<Stdin>,
     observer: Option<Box<dyn Observer>>,
@@ -51,8 +53,8 @@ pub struct Output {
 
 impl Process {
     pub(crate) async fn started(stream: StreamHandle, stdin: bool) -> Result<Self, ClientError> {
-        let pid = match poll_fn(|cx| stream.poll_event(cx)).await? {
-            Event::Started { pid } => pid,
+        let (pid, held) = match poll_fn(|cx| stream.poll_event(cx)).await? {
+            Event::Started { pid, held } => (pid, held),
             event => {
                 return match stream.expect::<()>(event) {
                     Err(error) => Err(error),
@@ -61,7 +63,7 @@ impl Process {
             }
         };
         let stdin = stdin.then(|| Stdin { sender: stream.sender().clone(), ended: false });
-        Ok(Self { pid, stream, stdin, observer: None, over: false })
+        Ok(Self { pid, held, stream, stdin, observer: None, over: false })
     }
 
     /// Its standard input, once, if the request asked for it.

@@ -102,7 +102,7 @@ fn entry(path: &str) -> Entry {
 async fn started(agent: &Agent, script: &mut Script, exec: Exec) -> (sloplet_client::Process, u32) {
     let (process, stream) = both(agent.exec(exec), async {
         let (stream, _) = script.request().await;
-        script.event(stream, Event::Started { pid: 7 }).await;
+        script.event(stream, Event::Started { pid: 7, held: None }).await;
         stream
     })
     .await;
@@ -190,7 +190,7 @@ async fn frames_that_break_the_protocol_end_the_connection_for_everyone() {
         ("event on a stream never opened", frame(Kind::Event, 99, 0, &done)),
         ("data on stream 0", frame(Kind::Data, 0, 1, b"x")),
         ("malformed event", frame(Kind::Event, 1, 0, b"\xff")),
-        ("event that is no answer", frame(Kind::Event, 1, 0, &to_bytes(&Event::Started { pid: 1 }))),
+        ("event that is no answer", frame(Kind::Event, 1, 0, &to_bytes(&Event::Started { pid: 1, held: None }))),
         ("data on the input channel", frame(Kind::Data, 1, 0, b"x")),
         ("data on a channel that does not exist", frame(Kind::Data, 1, 9, b"x")),
         ("window that is no number", frame(Kind::Window, 1, 0, b"abc")),

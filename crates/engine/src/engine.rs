@@ -26,6 +26,7 @@ use crate::data::{self, DataError, Masked};
 use crate::driver::{
     Adopted, Adoption, CheckpointReport, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted,
 };
+use crate::failpoint::{Point, reach};
 use crate::outward::{Common, Patron};
 use crate::places::Places;
 use crate::sandbox::Sandbox;
@@ -209,8 +210,11 @@ impl Engine {
             let lease = self.leases.take(&image)?;
             let mut masked = self.mask(&id, &spec).await?;
             spec.mounts.append(&mut masked.binds);
+            reach(Point::BeforeMachine);
             let machine = driver.create_lasting(wanted(&id, &spec, &image, &extras, memory)).await?;
+            reach(Point::AfterMachine);
             let sandbox = self.greet(Greeting::Now, id, spec, image, lease, machine, unenforced, patron).await?;
+            reach(Point::AfterGreeting);
             Ok(sandbox.with_masked(std::mem::take(&mut masked.done)))
         };
         told(span, making).await
@@ -225,6 +229,7 @@ impl Engine {
             all.living.extend(adopted.living);
             all.ended.extend(adopted.ended);
         }
+        reach(Point::AfterAdoption);
         Ok(all)
     }
 
@@ -283,7 +288,9 @@ impl Engine {
         let target = staging.dir().map_err(|error| {
             EngineError::Driver(DriverError::Failed { step: "take a snapshot".into(), detail: error.to_string() })
         })?;
+        reach(Point::BeforeCopy);
         let report = sandbox.machine().snapshot(target).await?;
+        reach(Point::AfterCopy);
         Ok((staging, report))
     }
 
@@ -312,6 +319,7 @@ impl Engine {
         let kept = tokio::task::spawn_blocking(keep)
             .await
             .map_err(|error| DriverError::Failed { step: "keep a snapshot".into(), detail: error.to_string() })?;
+        reach(Point::AfterImage);
         Ok((kept?, report))
     }
 
@@ -429,7 +437,9 @@ impl Engine {
     pub fn shut_down(&self) {
         let flushed = self.ledger.flush_soon();
         self.drivers.iter().for_each(|driver| driver.shut_down());
-        flushed.wait();
+        if let Err(error) = flushed.wait() {
+            tracing::error!(%error, "the last of what happened is not in the record");
+        }
     }
 
     /// Masks what is to go in masked.

@@ -9,6 +9,7 @@
 //! - [`data`]: files that go in masked.
 //! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it; [`origins`], [`cost`]: what that tells.
 //! - [`patch`]: changes of files, for `git apply`.
+//! - [`failpoint`]: where tests kill a server.
 //! - [`places`]: where data and records are kept.
 //! - [`trust`]: whose word a `sloplet.toml` is.
 //!
@@ -25,6 +26,7 @@ pub mod cost;
 pub mod data;
 pub mod driver;
 pub mod engine;
+pub mod failpoint;
 pub mod journal;
 pub mod life;
 pub mod origins;

@@ -14,6 +14,7 @@ use sloplet_wire::{Builtin, ErrorCode, Exec, Failure, TerminalSize};
 
 use crate::driver::{DriverError, End, Machine};
 use crate::engine::told;
+use crate::failpoint::{Point, reach};
 use crate::journal::{Journal, Watched};
 use crate::outward::Outward;
 
@@ -219,7 +220,7 @@ impl Sandbox {
             builtin: command.builtin,
         };
         let watched = Watched::begin(&self.standing.journal, &exec)
-            .map_err(|error| refused(ErrorCode::Io, format!("the command was not started: {error}")))?;
+            .map_err(|error| refused(ErrorCode::Exhausted, format!("the command was not started: {error}")))?;
         // Not the arguments: they may hold secrets.
         let program = exec.argv.first().map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default();
         let span = tracing::debug_span!(
@@ -249,7 +250,18 @@ impl Sandbox {
 
     /// Freezes or thaws all its processes.
     pub async fn pause(&self, frozen: bool) -> Result<(), DriverError> {
-        self.machine.pause(frozen).await
+        reach(if frozen { Point::BeforeFreeze } else { Point::BeforeThaw });
+        self.machine.pause(frozen).await?;
+        reach(if frozen { Point::AfterFreeze } else { Point::AfterThaw });
+        Ok(())
+    }
+
+    /// Kills everything in it and removes all that it held on the host; others may still hold this.
+    pub(crate) async fn tear_down(&self) -> Result<End, DriverError> {
+        reach(Point::BeforeDestroy);
+        let end = self.machine.destroy().await?;
+        reach(Point::AfterDestroy);
+        Ok(end)
     }
 
     /// Another connection to its agent, where the wall can; the greeting is not waited for.

@@ -14,9 +14,15 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, StatVfsMountFlags, flock};
 
 use crate::error::LedgerError;
+
+/// Bytes that are space enough for what waits for the writer.
+const ENOUGH: u64 = 16 << 20;
+
+/// Inodes that are enough for a new segment.
+const ENOUGH_INODES: u64 = 16;
 
 /// A ledger's folder.
 #[derive(Debug, Clone)]
@@ -54,6 +60,16 @@ impl Folder {
 
     pub fn segment(&self, number: u32) -> PathBuf {
         self.0.join(format!("{number:08}.log"))
+    }
+
+    /// Whether there is so much space that all that may wait for the writer finds a place.
+    pub fn has_space(&self) -> bool {
+        let above = self.0.parent().unwrap_or(&self.0);
+        let Ok(space) = rustix::fs::statvfs(&self.0).or_else(|_| rustix::fs::statvfs(above)) else { return false };
+        let read_only = space.f_flag.contains(StatVfsMountFlags::RDONLY);
+        // Some file systems do not count inodes.
+        let inodes = space.f_files == 0 || space.f_favail >= ENOUGH_INODES;
+        !read_only && inodes && space.f_bavail.saturating_mul(space.f_frsize) >= ENOUGH
     }
 
     /// Makes it, for its owner only.

@@ -81,14 +81,14 @@ impl std::fmt::Debug for Ledger {
 /// Something that is being written and signed.
 #[derive(Debug)]
 #[must_use = "it has been written and signed only when it has been waited for"]
-pub struct Flushing(Option<Receiver<()>>);
+pub struct Flushing(Option<(Receiver<()>, Arc<Status>)>);
 
 impl Flushing {
-    /// Waits until it is, or cannot be.
-    pub fn wait(self) {
-        if let Some(waiting) = self.0 {
-            let _ = waiting.recv();
-        }
+    /// Waits until it is; an error says that it cannot be.
+    pub fn wait(self) -> Result<(), LedgerError> {
+        let Some((waiting, status)) = self.0 else { return Ok(()) };
+        let _ = waiting.recv();
+        status.check()
     }
 }
 
@@ -120,6 +120,16 @@ impl Ledger {
         self.inner.status.check()
     }
 
+    /// The same for what must not happen unrecorded: where there is little space, it waits until the record is in the file.
+    /// Where there is plenty, it takes as long as [`record`](Self::record).
+    pub fn record_surely(&self, sandbox: Option<&str>, actor: &str, event: Event) -> Result<(), LedgerError> {
+        self.record(sandbox, actor, event)?;
+        match self.inner.folder.has_space() {
+            true => Ok(()),
+            false => self.drain(),
+        }
+    }
+
     /// Waits until everything recorded so far is in the file and signed.
     pub fn flush(&self) -> Result<(), LedgerError> {
         self.ask(Message::Flush)
@@ -131,7 +141,8 @@ impl Ledger {
             return Flushing(None);
         }
         let (done, waiting) = mpsc::sync_channel(1);
-        Flushing(self.send(Message::Flush(done)).is_ok().then_some(waiting))
+        let status = self.inner.status.clone();
+        Flushing(self.send(Message::Flush(done)).is_ok().then_some((waiting, status)))
     }
 
     /// Waits until everything recorded so far is in the file.

@@ -59,7 +59,7 @@ impl Drop for Leaving<'_> {
 }
 
 /// What callers are told of the writer's troubles.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Status(Mutex<Option<String>>);
 
 impl Status {

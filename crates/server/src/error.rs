@@ -51,6 +51,13 @@ impl ApiError {
     }
 }
 
+/// Whether a disk of the host's is full. Those behind walls tell their troubles in words.
+fn lacks_space(message: &str) -> bool {
+    let words = ["no space left on device", "disk quota exceeded", "database or disk is full"];
+    let message = message.to_ascii_lowercase();
+    words.iter().any(|words| message.contains(words))
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         if self.status.is_server_error() {
@@ -75,6 +82,7 @@ impl From<LifeError> for ApiError {
             LifeError::Agent(error) => return error.into(),
             LifeError::Image(error) => return error.into(),
             LifeError::Store(error) => return error.into(),
+            _ if lacks_space(&message) => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self { status, message }
@@ -87,6 +95,8 @@ impl From<EngineError> for ApiError {
             EngineError::Driver(error) => error.into(),
             EngineError::Agent(error) => error.into(),
             EngineError::Image(error) => error.into(),
+            EngineError::Ledger(error) => error.into(),
+            error if lacks_space(&error.to_string()) => Self::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
             // What was asked for makes no sense, or not on this host.
             error => Self::bad_request(error.to_string()),
         }
@@ -97,6 +107,7 @@ impl From<DriverError> for ApiError {
     fn from(error: DriverError) -> Self {
         let status = match error {
             DriverError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
+            _ if lacks_space(&error.to_string()) => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())
@@ -125,6 +136,7 @@ impl From<ImageError> for ApiError {
     fn from(error: ImageError) -> Self {
         let status = match error {
             ImageError::Unknown { .. } => StatusCode::NOT_FOUND,
+            _ if lacks_space(&error.to_string()) => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::BAD_REQUEST,
         };
         Self::new(status, error.to_string())
@@ -135,6 +147,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         let status = match error {
             StoreError::Taken(_) => StatusCode::CONFLICT,
+            StoreError::Full => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())
@@ -145,6 +158,9 @@ impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
         let status = match error {
             LedgerError::BadPublicKey | LedgerError::BadDigest(_) => StatusCode::BAD_REQUEST,
+            // Nothing is done that cannot be recorded.
+            LedgerError::Failing(_) => StatusCode::INSUFFICIENT_STORAGE,
+            _ if lacks_space(&error.to_string()) => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())

@@ -59,7 +59,7 @@ impl<T: Document> Collection<T> {
 
     /// Adds a document or replaces the one with its id.
     pub fn put(&self, document: &T) -> Result<(), StoreError> {
-        Self::execute(&self.store.connection(), PUT, document)
+        self.store.surely(|connection| Self::execute(connection, PUT, document))
     }
 
     /// The same, and forgets another one of its id, of another kind: both or neither.
@@ -110,9 +110,10 @@ impl<T: Document> Collection<T> {
 
     /// Forgets a document; false if there was none.
     pub fn remove(&self, id: &str) -> Result<bool, StoreError> {
-        let connection = self.store.connection();
-        let mut statement = connection.prepare_cached("DELETE FROM documents WHERE kind = ?1 AND id = ?2")?;
-        Ok(statement.execute(params![T::KIND, id])? > 0)
+        self.store.surely(|connection| {
+            let mut statement = connection.prepare_cached("DELETE FROM documents WHERE kind = ?1 AND id = ?2")?;
+            Ok(statement.execute(params![T::KIND, id])? > 0)
+        })
     }
 
     /// Forgets a document so that no file holds any of it afterwards; false if there was none. Takes longer.

@@ -21,12 +21,15 @@ pub enum StoreError {
          the next start of the server empties the file"
     )]
     LogInUse,
+    /// There is no space for something new.
+    #[error("no space left on device for the database: free some, for example with 'sloplet rm' or 'sloplet image rm'")]
+    Full,
     /// The name is taken.
     #[error("the name '{0}' is taken")]
     Taken(String),
     /// The file.
     #[error("the database: {0}")]
-    Sqlite(#[from] rusqlite::Error),
+    Sqlite(rusqlite::Error),
     /// A document that is not what its type expects.
     #[error("the database holds a damaged {kind} '{id}': {error}")]
     Damaged {
@@ -37,4 +40,13 @@ pub enum StoreError {
         /// What is wrong with it.
         error: serde_json::Error,
     },
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
+            _ => Self::Sqlite(error),
+        }
+    }
 }

@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use crate::collection::{Collection, Document};
 use crate::error::StoreError;
+use crate::reserve::Reserve;
 
 /// Bumped when older sloplets can no longer read it.
 const FORMAT: i64 = 1;
@@ -29,6 +30,7 @@ pub struct Store(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     connection: Mutex<Connection>,
+    reserve: Option<Reserve>,
     // Held, not read.
     _lock: Option<File>,
 }
@@ -47,36 +49,74 @@ impl Store {
             Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(path)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
+        let reserve = Reserve::of(folder);
+        reserve.tend();
         // SQLite gives its other files the mode of this one.
         drop(private(&path).map_err(failed)?);
-        let connection = Connection::open(&path)?;
+        match Self::open_file(&path) {
+            Ok(connection) => Self::emptied(Self::with(connection, Some(reserve), Some(lock))),
+            Err(StoreError::Full | StoreError::Sqlite(_)) => {
+                reserve.release();
+                Self::emptied(Self::with(Self::open_file(&path)?, Some(reserve), Some(lock)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_file(path: &Path) -> Result<Connection, StoreError> {
+        let connection = Connection::open(path)?;
         let format: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         if format > FORMAT {
-            return Err(StoreError::Newer(path, format));
+            return Err(StoreError::Newer(path.to_owned(), format));
         }
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         // Secrets of sandboxes that are gone are not to stay in free pages.
         connection.pragma_update(None, "secure_delete", "ON")?;
         connection.busy_timeout(Duration::from_secs(5))?;
-        let store = Self::with(connection, Some(lock))?;
+        connection.execute_batch(TABLES)?;
+        // Not where it is so already: the disk may be full.
+        if format != FORMAT {
+            connection.pragma_update(None, "user_version", FORMAT)?;
+        }
+        Ok(connection)
+    }
+
+    fn emptied(store: Self) -> Result<Self, StoreError> {
         // The last process may have been killed between forgetting something and this.
         match store.empty_log() {
             // Whoever looks at it meanwhile does no harm.
-            Ok(()) | Err(StoreError::LogInUse) => Ok(store),
+            Ok(()) | Err(StoreError::LogInUse | StoreError::Full) => Ok(store),
             Err(error) => Err(error),
         }
     }
 
     /// One that is forgotten when dropped.
     pub fn in_memory() -> Result<Self, StoreError> {
-        Self::with(Connection::open_in_memory()?, None)
+        let connection = Connection::open_in_memory()?;
+        connection.execute_batch(TABLES)?;
+        Ok(Self::with(connection, None, None))
     }
 
-    fn with(connection: Connection, lock: Option<File>) -> Result<Self, StoreError> {
-        connection.execute_batch(TABLES)?;
-        connection.pragma_update(None, "user_version", FORMAT)?;
-        Ok(Self(Arc::new(Inner { connection: Mutex::new(connection), _lock: lock })))
+    fn with(connection: Connection, reserve: Option<Reserve>, lock: Option<File>) -> Self {
+        Self(Arc::new(Inner { connection: Mutex::new(connection), reserve, _lock: lock }))
+    }
+
+    /// Makes a change that must be possible without space, too: out of what is reserved for that.
+    pub(crate) fn surely<T>(&self, change: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let connection = self.connection();
+        if let Some(reserve) = &self.0.reserve {
+            reserve.tend();
+        }
+        match (change(&connection), &self.0.reserve) {
+            (Err(StoreError::Full), Some(reserve)) => {
+                reserve.release();
+                // What is in the log already takes no space of its own any more.
+                let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+                change(&connection)
+            }
+            (done, _) => done,
+        }
     }
 
     /// All documents of a type.

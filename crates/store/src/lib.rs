@@ -6,6 +6,8 @@
 //!
 //! One process at a time has a file open: [`Store::open`] takes a lock beside it.
 //!
+//! A full disk keeps nobody from changing or forgetting what is remembered: some space is reserved for that beside the file.
+//!
 //! # Limitations
 //! Writes reach the disk at the kernel's leisure: a killed process loses nothing, a power cut may lose the last second.
 //!
@@ -15,6 +17,7 @@
 mod collection;
 mod error;
 mod file;
+mod reserve;
 
 pub use collection::{Collection, Document};
 pub use error::StoreError;

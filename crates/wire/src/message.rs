@@ -321,6 +321,18 @@ pub enum Request {
     AcceptAt(#[n(0)] Target),
 }
 
+/// What is held of a background process's output. Its bytes are counted over both channels, in the order in which the agent read
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Held {
+    /// Bytes before the first that is held.
+    #[n(0)]
+    pub dropped: u64,
+    /// Bytes so far.
+    #[n(1)]
+    pub written: u64,
+}
+
 /// What the agent answers, on the stream of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Event {
@@ -336,6 +348,9 @@ pub enum Event {
         /// Its pid inside.
         #[n(0)]
         pid: u32,
+        /// What is held of its output, and follows now; for `Attach`.
+        #[n(1)]
+        held: Option<Held>,
     },
     /// The process ended and its output is complete; the stream is over.
     #[n(3)]

@@ -153,7 +153,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::Done),
         failure().prop_map(Event::Failed),
-        any::<u32>().prop_map(|pid| Event::Started { pid }),
+        any::<u32>().prop_map(|pid| Event::Started { pid, held: None }),
         exit().prop_map(Event::Exited),
         vec(process(), 0..4).prop_map(Event::Processes),
         entry().prop_map(Event::Entry),
@@ -478,7 +478,7 @@ fn the_format_on_the_wire_does_not_change() {
         (to_bytes(&Request::Dial { port: 80 }), "82 11 81 1850"),
         (to_bytes(&Request::FilterCommands), "82 14 80"),
         (to_bytes(&Event::Done), "82 00 80"),
-        (to_bytes(&Event::Started { pid: 7 }), "82 02 81 07"),
+        (to_bytes(&Event::Started { pid: 7, held: None }), "82 02 81 07"),
         (to_bytes(&Event::Failed(Failure { code: ErrorCode::NotFound, message: "x".into() })), "82 01 81 82 02 6178"),
     ];
     for (bytes, expected) in fixed {
@@ -497,7 +497,7 @@ fn fields_of_a_newer_peer_are_skipped() {
     let exec = "82 00 81 8c 81426c73 80 f6 f6 f6 f5 f6 f4 f6 f6  83 01 02 03  a1 61 78 fb 3ff0000000000000";
     assert_eq!(from_bytes::<Request>(&hex(exec), "request"), Ok(Request::Exec(process_exec())));
     let started = from_bytes::<Event>(&hex("82 02 83 07 5f 4161 ff c1 1a 00000001"), "event");
-    assert_eq!(started, Ok(Event::Started { pid: 7 }));
+    assert_eq!(started, Ok(Event::Started { pid: 7, held: None }));
     // A variant that had no fields and got some.
     assert_eq!(from_bytes::<Event>(&hex("82 00 82 01 6178"), "event"), Ok(Event::Done));
 }

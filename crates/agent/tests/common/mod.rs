@@ -242,7 +242,7 @@ impl Client {
 
     pub fn started(&mut self, stream: u32) -> u32 {
         match self.event(stream) {
-            Event::Started { pid } => pid,
+            Event::Started { pid, .. } => pid,
             other => panic!("expected Started, not {other:?}"),
         }
     }

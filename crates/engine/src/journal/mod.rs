@@ -26,12 +26,12 @@ impl Journal {
 
     /// Writes something down. What must not happen unrecorded is not done if this fails.
     pub fn write(&self, event: Event) -> Result<(), LedgerError> {
-        self.ledger.record(Some(&self.sandbox), &self.actor, event)
+        self.ledger.record_surely(Some(&self.sandbox), &self.actor, event)
     }
 
     /// Writes down what has happened anyway.
     pub fn note(&self, event: Event) {
-        if let Err(error) = self.write(event) {
+        if let Err(error) = self.ledger.record(Some(&self.sandbox), &self.actor, event) {
             tracing::error!(%error, sandbox = &*self.sandbox, "cannot write to the ledger");
         }
     }

@@ -7,12 +7,14 @@ use super::clock::now_ms;
 use super::error::LifeError;
 use super::live::Live;
 use super::making::FOREVER;
+use super::reconcile::{Action, Found, Remembered, reconcile};
 use super::record::{Record, State};
 use super::sandboxes::{Sandboxes, Slot};
 use crate::driver::{Adopted, Adoption, End};
+use crate::failpoint::{Point, reach};
 
 impl Sandboxes {
-    /// Takes over the machines that an earlier server left, and removes half-made ones.
+    /// Takes over the machines that an earlier server left, and removes what nobody was promised.
     pub(super) async fn find_again(&self, adoption: Adoption) -> Result<(), LifeError> {
         let mut living: HashMap<String, Adopted> =
             adoption.living.into_iter().map(|adopted| (adopted.id.clone(), adopted)).collect();
@@ -21,33 +23,51 @@ impl Sandboxes {
         for record in self.0.records.all()? {
             known.push(record.id.clone());
             let adopted = living.remove(&record.id);
-            match (record.state, adopted) {
-                (State::Running | State::Paused, Some(adopted)) => self.take_over(record, adopted).await?,
-                (State::Creating, Some(half_made)) => {
-                    living.insert(record.id.clone(), half_made);
+            let found = match &adopted {
+                Some(Adopted { frozen: true, .. }) => Found::Frozen,
+                Some(_) => Found::Running,
+                None => Found::Gone { timed_out: ended.get(&record.id).is_some_and(|end| end.timed_out) },
+            };
+            match (reconcile(Some(remembered(&record)), found), adopted) {
+                (Action::TakeOver { state, freeze, stale }, Some(adopted)) => {
+                    reach(Point::BeforeTakeOver);
+                    self.take_over(record, adopted, state, freeze, stale).await?;
+                    reach(Point::AfterTakeOver);
+                }
+                (Action::Rest(state), adopted) => {
+                    end_orphan(adopted).await;
+                    self.rest(record, state)?;
+                }
+                (_, adopted) => {
+                    // First the machine: without its record, its volumes are anybody's.
+                    end_orphan(adopted).await;
+                    if let Some(saved) = &record.saved {
+                        self.drop_image(saved);
+                    }
                     self.forget(&record.id)?;
                 }
-                (State::Creating, None) => {
-                    self.forget(&record.id)?;
-                }
-                (State::Running | State::Paused, None) => self.bury(record, &ended)?,
-                (State::Stopped | State::Failed, _) => self.keep(Slot::new(record, None)),
             }
         }
         self.find_warm(&mut living, &known).await?;
         // Nobody remembers these.
         for orphan in living.into_values() {
-            tracing::info!(sandbox = orphan.id, "removing a half-made sandbox");
-            orphan.machine.destroy().await?;
+            end_orphan(Some(orphan)).await;
         }
         Ok(())
     }
 
-    async fn take_over(&self, record: Record, adopted: Adopted) -> Result<(), LifeError> {
-        let frozen = adopted.frozen;
+    /// Makes a machine its sandbox's again, in this state.
+    async fn take_over(
+        &self,
+        record: Record,
+        adopted: Adopted,
+        state: State,
+        freeze: bool,
+        stale: bool,
+    ) -> Result<(), LifeError> {
         let Some(image) = record.image.clone() else {
             self.forget(&record.id)?;
-            adopted.machine.destroy().await?;
+            end_orphan(Some(adopted)).await;
             return Ok(());
         };
         let mut spec = record.request.spec.clone();
@@ -58,17 +78,22 @@ impl Sandboxes {
         let live = Arc::new(Live::new(sandbox));
         let slot = Arc::new(Slot::new(record.clone(), Some(live.clone())));
         self.slots().insert(record.id.clone(), slot.clone());
-        match (record.state, frozen) {
-            // Its time was over while there was no server.
-            (State::Running, true) => {
-                slot.update(&self.0.records, |record| {
-                    record.state = State::Paused;
-                    record.remaining_ms = record.ends_ms.take().map(|ends| ends.saturating_sub(now_ms()));
-                })?;
-            }
-            // The server was killed between a thaw and its record, or between a record and its thaw.
-            (State::Paused, false) => live.sandbox.pause(true).await?,
-            _ => {}
+        if freeze {
+            live.sandbox.pause(true).await?;
+        }
+        if stale || state != record.state {
+            slot.update(&self.0.records, |record| {
+                record.state = state;
+                record.saved = record.saved.take().filter(|_| !stale);
+                if state == State::Paused
+                    && let Some(ends) = record.ends_ms.take()
+                {
+                    record.remaining_ms = Some(ends.saturating_sub(now_ms()));
+                }
+            })?;
+        }
+        if let Some(saved) = record.saved.filter(|_| stale) {
+            self.drop_image(&saved);
         }
         self.watch(&slot, live.clone());
         self.schedule(&slot).await;
@@ -81,25 +106,32 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Its machine is gone.
-    fn bury(&self, record: Record, ended: &HashMap<String, End>) -> Result<(), LifeError> {
-        let timed_out = ended.get(&record.id).is_some_and(|end| end.timed_out);
-        let overdue = record.state == State::Running && record.ends_ms.is_some_and(|ends| ends <= now_ms());
-        if timed_out || overdue {
-            self.forget(&record.id)?;
-            return Ok(());
-        }
+    /// Keeps a sandbox without a machine, in this state.
+    fn rest(&self, record: Record, state: State) -> Result<(), LifeError> {
         let slot = Slot::new(record, None);
-        slot.update(&self.0.records, |record| {
-            record.state = if record.saved.is_some() { State::Stopped } else { State::Failed };
-            record.failure = Some("its machine ended while there was no server".into());
-            record.ends_ms = None;
-        })?;
-        self.keep(slot);
+        if slot.record().state != state {
+            slot.update(&self.0.records, |record| {
+                record.state = state;
+                record.failure = Some("its machine ended while there was no server".into());
+                record.ends_ms = None;
+            })?;
+        }
+        self.slots().insert(slot.record().id, Arc::new(slot));
         Ok(())
     }
+}
 
-    fn keep(&self, slot: Slot) {
-        self.slots().insert(slot.record().id, Arc::new(slot));
+fn remembered(record: &Record) -> Remembered {
+    let overdue = record.state == State::Running && record.ends_ms.is_some_and(|ends| ends <= now_ms());
+    Remembered { state: record.state, saved: record.saved.is_some(), overdue }
+}
+
+/// Destroys a machine that is nobody's. One that resists does not keep the server from starting.
+async fn end_orphan(orphan: Option<Adopted>) {
+    let Some(orphan) = orphan else { return };
+    tracing::info!(sandbox = orphan.id, "removing a machine that is nobody's");
+    if let Err(error) = orphan.machine.destroy().await {
+        tracing::error!(%error, sandbox = orphan.id, "cannot remove a machine that is nobody's");
     }
+    reach(Point::AfterOrphan);
 }

@@ -137,20 +137,6 @@ impl Sandboxes {
         }
         Ok((snapshot, imported))
     }
-
-    /// Removes images of snapshots that there are not: a server was killed while one was being made.
-    pub(super) fn sweep_snapshot_images(&self) -> Result<(), LifeError> {
-        let images = self.0.engine.images()?;
-        for image in images.list().unwrap_or_default() {
-            let id = image.name.strip_prefix(&image_name("")).and_then(|rest| rest.strip_suffix(":latest"));
-            // Longer ones were made by programs that use this as a library, and remember them themselves.
-            let Some(id) = id.filter(|id| id.len() == new_id().len()) else { continue };
-            if self.0.snapshots.get(id)?.is_none() {
-                self.drop_image(&image_name(id));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What a snapshot may be called.

@@ -11,6 +11,7 @@ use super::record::{OnTimeout, Record, State};
 use super::sandboxes::{Sandboxes, Slot};
 use crate::driver::{End, Overdue};
 use crate::engine::EngineError;
+use crate::failpoint::{Point, reach};
 use crate::journal::Journal;
 use sloplet_egress::Counters;
 use sloplet_ledger::Event;
@@ -111,13 +112,17 @@ impl Sandboxes {
             if (record.state, record.saved.is_some()) != (State::Paused, true) {
                 return Err(LifeError::Conflict(format!("sandbox '{}' was woken meanwhile", record.id)));
             }
-            let live = slot.set_live(None);
-            let record = slot.update(&this.0.records, |record| record.state = State::Stopped)?;
-            this.note_state(&record, State::Paused, None);
-            if let Some(live) = live {
-                live.sandbox.machine().destroy().await?;
+            let stopped = slot.update(&this.0.records, |record| record.state = State::Stopped)?;
+            if let Some(live) = slot.set_live(None)
+                && let Err(error) = live.sandbox.tear_down().await
+            {
+                // It is still there, and can be resumed or stopped again.
+                slot.set_live(Some(live));
+                slot.update(&this.0.records, |record| record.state = State::Paused)?;
+                return Err(error.into());
             }
-            Ok(record)
+            this.note_state(&stopped, State::Paused, None);
+            Ok(stopped)
         })
         .await
     }
@@ -251,13 +256,24 @@ impl Sandboxes {
             return Err(LifeError::Conflict(format!("sandbox '{}' is not running", record.id)));
         };
         live.sandbox.pause(true).await?;
+        // Before it is paused for whoever looks: nobody may end it then because its time is over.
+        self.set_deadline(&live, None, OnTimeout::Destroy).await;
         let now = now_ms();
-        let record = slot.update(&self.0.records, |record| {
+        let written = slot.update(&self.0.records, |record| {
             record.state = State::Paused;
             record.remaining_ms = record.ends_ms.take().map(|ends| ends.saturating_sub(now));
-        })?;
+        });
+        let record = match written {
+            Ok(record) => record,
+            Err(error) => {
+                // It runs, as it is remembered.
+                let _ = live.sandbox.pause(false).await;
+                self.schedule(slot).await;
+                return Err(error);
+            }
+        };
         self.note_state(&record, State::Running, None);
-        self.schedule(slot).await;
+        self.0.rescheduled.notify_one();
         self.save_meanwhile(slot);
         Ok(record)
     }
@@ -265,32 +281,19 @@ impl Sandboxes {
     /// `changing` is held.
     async fn wake(&self, slot: &Arc<Slot>) -> Result<(), LifeError> {
         let record = slot.record();
+        if slot.is_gone() {
+            return Err(LifeError::no_sandbox(&record.id));
+        }
         slot.wakes.fetch_add(1, Ordering::Relaxed);
         match (record.state, slot.live()) {
-            (State::Paused, Some(live)) => live.sandbox.pause(false).await?,
-            (State::Stopped, _) => {
-                self.bring_up(slot).await?;
-            }
+            (State::Paused, Some(live)) => self.thaw(slot, &live).await?,
+            (State::Stopped, _) => drop(self.bring_up(slot).await?),
             (state, _) => {
                 return Err(LifeError::Conflict(format!("sandbox '{}' is {}", record.id, state.name())));
             }
         }
-        let now = now_ms();
-        // What was saved is older than what will be written now.
-        let mut saved = None;
-        slot.update(&self.0.records, |record| {
-            record.state = State::Running;
-            record.started_ms = now;
-            if let Some(remaining) = record.remaining_ms.take() {
-                // One whose time was over gets it anew: it was woken to be used.
-                let usual = record.request.timeout.map_or(0, |timeout| timeout.as_millis() as u64);
-                let rest = if remaining == 0 { usual } else { remaining };
-                record.ends_ms = Some(now.saturating_add(rest));
-            }
-            saved = record.saved.take();
-        })?;
         self.note_state(&slot.record(), record.state, None);
-        if let Some(saved) = saved {
+        if let Some(saved) = record.saved {
             let (this, slot) = (self.clone(), slot.clone());
             tokio::spawn(async move {
                 // A fork may be about to use it.
@@ -302,19 +305,59 @@ impl Sandboxes {
         Ok(())
     }
 
+    /// Lets a paused one go on, and remembers that. `changing` is held.
+    async fn thaw(&self, slot: &Arc<Slot>, live: &Arc<Live>) -> Result<(), LifeError> {
+        live.sandbox.pause(false).await?;
+        let now = now_ms();
+        let written = slot.update(&self.0.records, |record| {
+            record.state = State::Running;
+            record.started_ms = now;
+            if let Some(remaining) = record.remaining_ms.take() {
+                // One whose time was over gets it anew: it was woken to be used.
+                let usual = record.request.timeout.map_or(0, |timeout| timeout.as_millis() as u64);
+                let rest = if remaining == 0 { usual } else { remaining };
+                record.ends_ms = Some(now.saturating_add(rest));
+            }
+            // What was saved is older than what will be written now.
+            record.saved = None;
+        });
+        if let Err(error) = written {
+            // It stands still, as it is remembered.
+            live.sandbox.pause(true).await?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
     /// `changing` is held.
     pub(super) async fn end(&self, slot: &Arc<Slot>) -> Result<(), LifeError> {
         let record = slot.record();
+        if slot.is_gone() {
+            return Err(LifeError::no_sandbox(&record.id));
+        }
         let overdue = record.ends_ms.is_some_and(|ends| ends <= now_ms());
+        // First the record: a server that starts anew destroys a machine that nobody remembers. Its slot stays until the
+        // machine is gone: nobody else may have its name and its volumes before.
+        reach(Point::BeforeRecordRemoved);
+        self.0.records.remove(&record.id)?;
+        reach(Point::AfterRecordRemoved);
+        slot.set_gone(true);
         if let Some(live) = slot.set_live(None) {
-            live.sandbox.machine().destroy().await?;
+            if let Err(error) = live.sandbox.tear_down().await {
+                // It is still there, and so is whoever wants it to end.
+                slot.set_live(Some(live));
+                slot.set_gone(false);
+                self.0.records.put(&record)?;
+                return Err(error.into());
+            }
+            self.release_layers(live);
         }
         let reason = if overdue { "its time was over" } else { "it was asked to end" };
         self.note_gone(&record, reason);
         if let Some(saved) = &record.saved {
             self.drop_image(saved);
         }
-        self.forget(&record.id)
+        self.leave(&record.id)
     }
 
     pub(super) fn note_gone(&self, record: &Record, reason: &str) {
@@ -331,13 +374,19 @@ impl Sandboxes {
             State::Running => (record.ends_ms.map(|ends| until_ms(ends) + GRACE), record.request.on_timeout),
             _ => (None, OnTimeout::Destroy),
         };
+        self.set_deadline(&live, deadline, then).await;
+    }
+
+    async fn set_deadline(&self, live: &Live, deadline: Option<Duration>, then: OnTimeout) {
         let then = match then {
             OnTimeout::Destroy => Overdue::Destroy,
             // Saving its files takes a server: the next one finds it paused.
             OnTimeout::Pause | OnTimeout::Stop => Overdue::Freeze,
         };
         // A wall that cannot do that leaves it to the registry.
+        reach(Point::BeforeDeadline);
         let _ = live.sandbox.machine().set_deadline(deadline, then).await;
+        reach(Point::AfterDeadline);
     }
 
     /// Notices when its machine ends by itself.
@@ -353,6 +402,7 @@ impl Sandboxes {
             }
             let this = Self(registry);
             slot.set_live(None);
+            this.release_layers(live);
             let record = slot.record();
             let result = if end.timed_out {
                 this.note_gone(&record, "its time was over");

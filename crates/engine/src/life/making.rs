@@ -17,6 +17,7 @@ use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
 use super::volume::Volume;
 use crate::engine::{EngineError, SavedMemory, new_id, new_secret};
+use crate::failpoint::{Point, reach};
 use crate::outward::Patron;
 use crate::outward::private::Private;
 use crate::sandbox::{Command, Sandbox};
@@ -131,7 +132,7 @@ impl Sandboxes {
                 Ok((record, _)) => Ok(Some(record)),
                 Err(error) => {
                     if let Some(live) = slot.set_live(None) {
-                        let _ = live.sandbox.machine().destroy().await;
+                        let _ = live.sandbox.tear_down().await;
                     }
                     this.0.pools.warm.remove(&id)?;
                     this.forget(&id)?;
@@ -165,7 +166,10 @@ impl Sandboxes {
             }
         };
         match Box::pin(self.0.engine.claim(warm, spec, volumes)).await {
-            Ok(warm) => Ok((self.bring_up_with(slot, Some(warm), private).await?, Source::Pool)),
+            Ok(warm) => {
+                reach(Point::AfterClaimed);
+                Ok((self.bring_up_with(slot, Some(warm), private).await?, Source::Pool))
+            }
             Err(error) => {
                 tracing::warn!(%error, sandbox = record.id, "a machine of a pool cannot become what was asked for");
                 let Some(claim) = claim.filter(|claim| claim.may_be_made()) else { return Err(error.into()) };
@@ -249,6 +253,7 @@ impl Sandboxes {
             failure: None,
             claimed_from: claim.map(|claim| claim.pool().to_owned()),
         };
+        reach(Point::BeforeRecord);
         match claim.filter(|claim| claim.machine().is_some()) {
             // Written when it is made: a server that starts anew before that finds a machine that waits.
             Some(claim) if claim.leaves_no_trace(&record.request) => {}
@@ -256,6 +261,7 @@ impl Sandboxes {
             Some(_) => self.0.records.put_instead_of(&record, &self.0.pools.warm)?,
             None => self.0.records.insert(&record)?,
         }
+        reach(Point::AfterRecord);
         let slot = Arc::new(Slot::new(record.clone(), None));
         // Before anybody can find it: whoever does waits until it is made.
         let changing = slot.changing.clone().try_lock_owned();
@@ -264,10 +270,16 @@ impl Sandboxes {
         Ok(Reserved::New(slot, changing))
     }
 
-    /// Gives the slot of a stopped sandbox a machine.
+    /// Gives the slot of a stopped sandbox a machine. If that fails it is stopped as before.
     pub(super) async fn bring_up(&self, slot: &Arc<Slot>) -> Result<Record, LifeError> {
         let private = self.secrets_of(&slot.record())?;
-        self.bring_up_with(slot, None, private).await
+        let made = self.bring_up_with(slot, None, private).await;
+        if made.is_err()
+            && let Some(live) = slot.set_live(None)
+        {
+            let _ = live.sandbox.tear_down().await;
+        }
+        made
     }
 
     /// Gives a slot a machine: one that was made ahead, and is what it asks for by now; or a new one.
@@ -300,6 +312,7 @@ impl Sandboxes {
             None => Box::pin(self.make(&record, spec, memory.as_ref(), &patron)).await?,
         };
         let sandbox = self.0.engine.settle(sandbox, &patron).await?;
+        reach(Point::AfterSettled);
         let image = sandbox.image().clone();
         let live = Arc::new(Live::new(sandbox));
         slot.set_live(Some(live.clone()));
@@ -322,6 +335,8 @@ impl Sandboxes {
             record.started_ms = now;
             record.remaining_ms = None;
             record.ends_ms = timeout.map(|timeout| now.saturating_add(timeout));
+            // What was saved is older than what will be written now.
+            record.saved = None;
         })?;
         slot.activity.touch();
         match ahead {

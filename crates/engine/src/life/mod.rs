@@ -21,10 +21,12 @@ pub mod pool;
 mod private;
 pub mod process;
 mod reaper;
+mod reconcile;
 pub mod record;
 pub mod sandboxes;
 mod saving;
 pub mod snapshot;
+mod sweeping;
 mod to_the_end;
 pub mod volume;
 

@@ -68,6 +68,8 @@ struct State {
     pieces: VecDeque<Chunk>,
     cost: usize,
     end: u64,
+    /// Bytes that were written before, by the word of whoever sends them again: they will be there in a moment.
+    promised: u64,
     ended: Option<Ended>,
     readers: BTreeMap<u64, u64>,
     next_reader: u64,
@@ -82,6 +84,12 @@ impl Output {
     pub fn patient(patience: Option<Duration>) -> Self {
         let mut state = State { patience, ..State::default() };
         state.wait_at(0);
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// Output of a process that an earlier engine started: what comes first is at an offset, and so much was written before.
+    pub fn found_again(offset: u64, written: u64) -> Self {
+        let state = State { end: offset, promised: written, ..State::default() };
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -137,7 +145,7 @@ impl Output {
         let id = state.next_reader;
         state.next_reader += 1;
         let start = state.pieces.front().map_or(state.end, |piece| piece.offset);
-        let position = offset.clamp(start, state.end);
+        let position = offset.clamp(start, state.end.max(state.promised));
         state.readers.insert(id, position);
         state.awaited = None;
         drop(state);
@@ -332,6 +340,31 @@ mod tests {
         let (all, _) = collect(&mut reader).await;
         assert_eq!(all.len(), 6_400_000);
         assert!(all.chunks(100_000).enumerate().all(|(number, part)| part.iter().all(|b| usize::from(*b) == number)));
+    }
+
+    #[tokio::test]
+    async fn offsets_are_for_life_however_often_the_output_is_found_again() {
+        // 1000 bytes were written, of which the last 400 are still held, and a reader has seen 900 of them.
+        let output = Arc::new(Output::found_again(600, 1000));
+        let (mut late, mut first) = (output.read_from(900), output.read_from(0));
+        let mut beyond = output.read_from(5000);
+        assert_eq!(late.try_next(), None, "it waits for what is on its way");
+        output.push(Source::Stdout, vec![1; 300].into()).await;
+        assert_eq!(late.try_next(), None, "and does not see again what it has seen");
+        output.push(Source::Stderr, vec![2; 100].into()).await;
+        output.push(Source::Stdout, vec![3; 1].into()).await;
+        let offsets = |reader: &mut Reader| {
+            let next = std::iter::from_fn(|| reader.try_next());
+            let told = next.map(|next| match next {
+                Next::Chunk(chunk) => (chunk.offset, chunk.bytes.len()),
+                Next::Ended(_) => panic!("it has not ended"),
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(offsets(&mut late), [(900, 100), (1000, 1)]);
+        assert_eq!(offsets(&mut first), [(600, 300), (900, 100), (1000, 1)], "what is gone is a gap before the first");
+        assert_eq!(offsets(&mut beyond), [(1000, 1)]);
+        assert_eq!(output.length(), 1001);
     }
 
     fn much_to(output: &Arc<Output>) -> tokio::task::JoinHandle<()> {

@@ -50,6 +50,16 @@ pub(super) struct Spent {
     record: account::Record,
 }
 
+impl Spent {
+    /// The sandbox that spent it, if it was one alone.
+    pub(super) fn sandbox(&self) -> Option<&str> {
+        match &self.record.owner {
+            Owner::Sandbox(id) => Some(id),
+            Owner::Group(_) => None,
+        }
+    }
+}
+
 impl Document for Spent {
     const KIND: &'static str = "account";
 

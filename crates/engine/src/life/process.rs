@@ -81,7 +81,9 @@ impl Processes {
                 tag: info.tag,
                 terminal: info.terminal,
                 started_ms: now_ms(),
-                output: Arc::default(),
+                output: Arc::new(
+                    process.held.map_or_else(Output::default, |held| Output::found_again(held.dropped, held.written)),
+                ),
                 agent: self.agent.clone(),
             };
             self.track(tracked, process);

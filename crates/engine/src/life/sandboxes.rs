@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_store::{Collection, Store, StoreError};
@@ -22,6 +22,7 @@ use super::to_the_end::ToTheEnd;
 use super::volume::{Volume, Volumes};
 use crate::Engine;
 use crate::driver::Usage;
+use crate::failpoint::{Point, reach};
 use crate::outward::approvals::Approvals;
 
 /// All sandboxes of a server; clones share them.
@@ -57,6 +58,8 @@ pub(super) struct Slot {
     pub(super) saving: tokio::sync::Mutex<()>,
     /// How often it was woken: what was saved before is out of date.
     pub(super) wakes: AtomicU64,
+    /// It is not remembered any more: nobody may write it down again.
+    gone: AtomicBool,
     history: Mutex<History>,
 }
 
@@ -118,8 +121,7 @@ impl Sandboxes {
         };
         let sandboxes = Self(Arc::new(inner));
         sandboxes.find_again(adoption).await?;
-        sandboxes.sweep_memories()?;
-        sandboxes.sweep_snapshot_images()?;
+        sandboxes.sweep()?;
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(super::pool::keep(Arc::downgrade(&sandboxes.0)));
@@ -242,6 +244,7 @@ impl Sandboxes {
         }
         // First the content: if that fails, the volume is still there to be removed.
         self.0.engine.remove_folder(&self.0.volumes.home_of(&volume))?;
+        reach(Point::AfterVolumeEmptied);
         self.0.volumes.forget(&volume)
     }
 
@@ -268,10 +271,21 @@ impl Sandboxes {
 
     /// Forgets a sandbox that is gone.
     pub(super) fn forget(&self, id: &str) -> Result<(), LifeError> {
-        self.slots().remove(id);
+        reach(Point::BeforeRecordRemoved);
         self.0.records.remove(id)?;
+        reach(Point::AfterRecordRemoved);
+        self.leave(id)
+    }
+
+    /// Forgets all the rest of a sandbox that is gone and has no record any more.
+    pub(super) fn leave(&self, id: &str) -> Result<(), LifeError> {
+        if let Some(slot) = self.slots().remove(id) {
+            slot.set_gone(true);
+        }
         self.0.histories.remove(id)?;
-        self.forget_secrets(id)
+        self.forget_secrets(id)?;
+        reach(Point::AfterForgotten);
+        Ok(())
     }
 
     /// Carries out a change to the end, even if whoever asked for it does not wait.
@@ -294,6 +308,7 @@ impl Slot {
             changing: Arc::default(),
             saving: tokio::sync::Mutex::default(),
             wakes: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
             history: Mutex::default(),
         }
     }
@@ -331,11 +346,24 @@ impl Slot {
         change: impl FnOnce(&mut Record),
     ) -> Result<Record, LifeError> {
         let mut record = self.lock_record();
+        if self.is_gone() {
+            return Err(LifeError::no_sandbox(&record.id));
+        }
         let mut changed = record.clone();
         change(&mut changed);
+        reach(Point::BeforeRecord);
         remember(&changed)?;
+        reach(Point::AfterRecord);
         *record = changed.clone();
         Ok(changed)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_gone(&self, gone: bool) {
+        self.gone.store(gone, Ordering::Relaxed);
     }
 
     pub(super) fn live(&self) -> Option<Arc<Live>> {

@@ -19,12 +19,19 @@ use super::sandboxes::{Quota, Sandboxes, Slot};
 use super::snapshot::{Memory, Snapshot, image_name};
 use crate::driver::SnapshotReport;
 use crate::engine::{SavedMemory, new_id};
+use crate::failpoint::{Point, reach};
 
 /// Not for every short pause.
 const SAVE_AFTER: Duration = Duration::from_millis(500);
 
 /// The folder of saved memories, below the data.
-const MEMORY: &str = "memory";
+pub(super) const MEMORY: &str = "memory";
+
+/// How names of images begin that a fork starts from and nobody else.
+pub(super) const FORK: &str = "fork-";
+
+/// How names of images begin that hold the files of a paused or stopped sandbox.
+pub(super) const SAVED: &str = "saved-";
 
 /// Most forks at once.
 const FORKS: usize = 100;
@@ -44,9 +51,9 @@ impl Sandboxes {
             let id = new_id();
             let report = this.save(&slot, &image_name(&id), |_| ()).await?;
             let snapshot = Snapshot::of(&slot.record(), id, name, metadata, &report);
-            if let Err(error) = this.0.snapshots.insert(&snapshot) {
+            if let Err(error) = this.remember_snapshot(&snapshot) {
                 this.drop_image(&snapshot.image());
-                return Err(error.into());
+                return Err(error);
             }
             Ok(snapshot)
         })
@@ -78,9 +85,9 @@ impl Sandboxes {
             let image = image_name(&id);
             let (_, report) = this.0.engine.snapshot_without(&live.sandbox, Some(&image), config, &patterns).await?;
             let snapshot = Snapshot { excluded, ..Snapshot::of(&record, id, name, metadata, &report) };
-            if let Err(error) = this.0.snapshots.insert(&snapshot) {
+            if let Err(error) = this.remember_snapshot(&snapshot) {
                 this.drop_image(&snapshot.image());
-                return Err(error.into());
+                return Err(error);
             }
             Ok(snapshot)
         })
@@ -119,14 +126,21 @@ impl Sandboxes {
                 memory: Some(Memory { driver: memory.driver, bytes: report.memory_bytes, request }),
                 ..Snapshot::of(&record, id, name, metadata, &report.files)
             };
-            if let Err(error) = this.0.snapshots.insert(&snapshot) {
+            if let Err(error) = this.remember_snapshot(&snapshot) {
                 this.drop_image(&snapshot.image());
                 let _ = std::fs::remove_dir_all(&memory.folder);
-                return Err(error.into());
+                return Err(error);
             }
             Ok(snapshot)
         })
         .await
+    }
+
+    fn remember_snapshot(&self, snapshot: &Snapshot) -> Result<(), LifeError> {
+        reach(Point::BeforeSnapshotRecord);
+        self.0.snapshots.insert(snapshot)?;
+        reach(Point::AfterSnapshotRecord);
+        Ok(())
     }
 
     /// A sandbox of which a snapshot of that name can be taken.
@@ -188,18 +202,6 @@ impl Sandboxes {
         self.0.engine.places().data.join(MEMORY).join(id)
     }
 
-    /// Removes memories that no snapshot has: a server was killed while one was being made or forgotten.
-    pub(super) fn sweep_memories(&self) -> Result<(), LifeError> {
-        let Ok(folders) = std::fs::read_dir(self.0.engine.places().data.join(MEMORY)) else { return Ok(()) };
-        for folder in folders.flatten() {
-            let known = folder.file_name().to_str().map(|id| self.0.snapshots.get(id)).transpose()?.flatten();
-            if known.is_none_or(|snapshot| snapshot.memory.is_none()) {
-                let _ = std::fs::remove_dir_all(folder.path());
-            }
-        }
-        Ok(())
-    }
-
     /// Saves its files as an image of that name, with a changed configuration.
     pub async fn save_as(
         &self,
@@ -232,7 +234,7 @@ impl Sandboxes {
         let (image, temporary) = match (&source.saved, source.state) {
             (Some(saved), State::Paused | State::Stopped) => (saved.clone(), false),
             _ => {
-                let image = format!("fork-{}", new_id());
+                let image = format!("{FORK}{}", new_id());
                 let (this, slot, name) = (self.clone(), slot.clone(), image.clone());
                 self.carry_out(async move { this.save_running(&slot, &name, |_| ()).await }).await?;
                 (image, true)
@@ -281,6 +283,7 @@ impl Sandboxes {
     pub fn remove_snapshot(&self, owner: &str, id: &str) -> Result<(), LifeError> {
         let snapshot = self.get_snapshot(owner, id)?;
         self.0.snapshots.remove(&snapshot.id)?;
+        reach(Point::AfterSnapshotForgotten);
         self.drop_image(&snapshot.image());
         if snapshot.memory.is_some() {
             let _ = std::fs::remove_dir_all(self.memory_folder(&snapshot.id));
@@ -306,7 +309,7 @@ impl Sandboxes {
         let record = slot.record();
         let (State::Paused, None, Some(live)) = (record.state, &record.saved, slot.live()) else { return Ok(()) };
         let wakes = slot.wakes.load(Ordering::Relaxed);
-        let image = format!("saved-{}", new_id());
+        let image = format!("{SAVED}{}", new_id());
         let config = live.sandbox.image().config.clone();
         let saved = self.0.engine.snapshot(&live.sandbox, Some(&image), config).await;
         let _changing = slot.changing.lock().await;
@@ -363,7 +366,9 @@ impl Sandboxes {
 
     /// Forgets an image that was made here.
     pub(super) fn drop_image(&self, image: &str) {
+        reach(Point::BeforeImageDropped);
         let removed = self.0.engine.images().and_then(|images| images.remove(image));
+        reach(Point::AfterImageDropped);
         if let Err(error) = removed {
             tracing::warn!(%error, image, "cannot remove an image");
         }

@@ -10,6 +10,7 @@ use sloplet_store::{Collection, Document, Store, StoreError};
 use super::clock::now_ms;
 use super::error::LifeError;
 use crate::engine::{new_id, new_secret};
+use crate::failpoint::{Point, reach};
 
 /// A folder that outlives sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,11 +109,13 @@ impl Volumes {
             StoreError::Taken(name) => LifeError::Conflict(format!("there is a volume '{name}' already")),
             error => error.into(),
         })?;
+        reach(Point::AfterVolumeRecord);
         let folder = self.folder_of(&volume);
         fs::DirBuilder::new().mode(0o755).recursive(true).create(&folder).map_err(|error| {
             let _ = self.records.remove(&volume.id);
             LifeError::Io(format!("cannot make {}", folder.display()), error)
         })?;
+        reach(Point::AfterVolumeFolder);
         Ok(volume)
     }
 
@@ -157,6 +160,7 @@ impl Volumes {
     /// Forgets it. The caller made sure that no sandbox has it, and removed its content.
     pub(super) fn forget(&self, volume: &Volume) -> Result<(), LifeError> {
         self.records.remove(&volume.id)?;
+        reach(Point::AfterVolumeForgotten);
         Ok(())
     }
 }

@@ -125,10 +125,18 @@ impl Server {
         self.command(&[words, &["--json"]].concat()).expect_code(0).json()
     }
 
+    /// Whether it has ended.
+    pub fn has_died(&mut self) -> bool {
+        !self.running.as_mut().unwrap().is_running()
+    }
+
     /// Kills it, without a chance to clean up.
     pub fn kill(mut self) {
-        let running = self.running.take().unwrap();
-        running.signal(Signal::KILL);
+        let mut running = self.running.take().unwrap();
+        // The pid of one that has ended may be somebody else's.
+        if running.is_running() {
+            running.signal(Signal::KILL);
+        }
         let _ = running.finish();
     }
 

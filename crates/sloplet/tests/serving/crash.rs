@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::common::{Host, Server, Sloplet, rounds};
 
 /// Starts a process that goes on counting, and tells its pid. Slowly: there are a hundred of them.
@@ -110,6 +112,62 @@ fn sandboxes_outlive_a_server_that_was_asked_to_end_unless_that_is_not_wanted() 
     assert_eq!(ids(&served), BTreeMap::new());
     served.end_with_its_sandboxes();
     leaks.assert_none_new_after_a_server();
+}
+
+#[test]
+fn output_offsets_outlive_a_killed_server_and_what_is_lost_is_told() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let mut served = Server::start_with(&sloplet, &[]);
+    let key = served.key.clone();
+    served.ask("POST", "/sandboxes", Some(json!({"name": "it", "timeout": "1h"}))).expect(201);
+    // More than anybody keeps inside, and both channels.
+    let script =
+        "seq 1 60000; echo flood >&2; i=0; while sleep 0.2; do i=$((i+1)); echo tick $i; echo tock $i >&2; done";
+    let started = served.ask("POST", "/sandboxes/it/processes", Some(json!({"command": ["sh", "-c", script]})));
+    let path = format!("/sandboxes/it/processes/{}/output", started.expect(201).json()["pid"]);
+    // What was written, by the word of the first server.
+    let (mut written, mut last) = (String::new(), String::new());
+    let mut events = served.events(&path, "");
+    while !written.contains("tock 2\n") {
+        let event = events.next().expect("more output");
+        assert_eq!(event.data["offset"].as_u64(), Some(written.len() as u64), "nothing is lost while somebody reads");
+        written.push_str(event.data["text"].as_str().unwrap());
+        last = event.id;
+    }
+    served.kill();
+    served = Server::start_with(&sloplet, &[]);
+    served.key = key;
+    let restarted = Instant::now();
+    while served.ask("GET", path.trim_end_matches("/output"), None).status != 200 {
+        assert!(restarted.elapsed() < Duration::from_secs(30), "the process is not found again");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let seen = written.len();
+    let mut events = served.events(&path, &format!("Last-Event-ID: {last}\r\n"));
+    while !written.contains("tock 4\n") {
+        let event = events.next().expect("more output");
+        assert_eq!(event.data["offset"].as_u64(), Some(written.len() as u64), "{event:?}");
+        written.push_str(event.data["text"].as_str().unwrap());
+    }
+    for line in ["tick 3\n", "tock 3\n", "tick 4\n", "tock 4\n"] {
+        assert_eq!(written[seen..].matches(line).count() + written[..seen].matches(line).count(), 1, "{line}");
+    }
+    // From the beginning: the bytes that are still there have the offsets that they had.
+    let mut events = served.events(&path, "");
+    let gap = events.next().unwrap();
+    assert_eq!((gap.name.as_str(), gap.data["from"].as_u64()), ("gap", Some(0)), "{gap:?}");
+    let mut at = gap.data["to"].as_u64().unwrap() as usize;
+    assert!(at > 0 && at < seen, "{gap:?}");
+    while at < seen {
+        let event = events.next().unwrap();
+        let text = event.data["text"].as_str().unwrap();
+        assert_eq!(event.data["offset"].as_u64(), Some(at as u64));
+        let common = text.len().min(written.len() - at);
+        assert_eq!(text[..common], written[at..at + common], "at {at}");
+        at += text.len();
+    }
+    served.end_with_its_sandboxes();
 }
 
 #[test]

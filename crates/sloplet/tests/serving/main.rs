@@ -1,6 +1,7 @@
 //! The server and what it keeps: what survives it, and what does not.
 //!
-//! - [`crash`]: kill -9 at any moment.
+//! - [`crash`]: kill -9 at any moment. [`steps`]: kill -9 at every step of every operation.
+//! - [`full`]: a disk without space.
 //! - [`previews`]: ports of sandboxes.
 //! - [`traces`]: what a collector is told.
 //! - [`time`]: lifetimes, with and without a server.
@@ -14,6 +15,8 @@ mod common;
 mod clients;
 mod crash;
 mod domain;
+mod full;
 mod previews;
+mod steps;
 mod time;
 mod traces;

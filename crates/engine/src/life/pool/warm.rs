@@ -19,6 +19,7 @@ use super::super::sandboxes::Sandboxes;
 use super::config::PoolRecord;
 use crate::driver::{Adopted, MachineState, Overdue};
 use crate::engine::new_id;
+use crate::failpoint::{Point, reach};
 use crate::outward::Patron;
 use crate::outward::private::Private;
 use crate::sandbox::{PATH, Sandbox};
@@ -108,7 +109,9 @@ impl Sandboxes {
             image: None,
             born_ms: now_ms(),
         };
+        reach(Point::BeforeWarmRecord);
         self.0.pools.warm.insert(&record)?;
+        reach(Point::AfterWarmRecord);
         let trusting = pool.config.secrets;
         let making = async {
             let image = self.0.engine.image_of(&spec).await?;
@@ -121,7 +124,7 @@ impl Sandboxes {
             match self.warm_up(pool, &sandbox).await {
                 Ok(()) => Ok(sandbox),
                 Err(error) => {
-                    let _ = sandbox.machine().destroy().await;
+                    let _ = sandbox.tear_down().await;
                     Err(error)
                 }
             }
@@ -135,6 +138,7 @@ impl Sandboxes {
         };
         (record.image, record.born_ms) = (Some(sandbox.image().clone()), now_ms());
         self.0.pools.warm.put(&record)?;
+        reach(Point::AfterWarmReady);
         Ok(Warm { sandbox, born_ms: record.born_ms, foreign: false, trusting })
     }
 
@@ -209,8 +213,10 @@ impl Sandboxes {
                 self.0.pools.warm.remove(&record.id)?;
                 continue;
             }
+            // One whose pool is gone stays among those that are nobody's.
             let pool = self.0.pools.lock().get(&record.pool).cloned();
-            let (Some(pool), Some(adopted)) = (pool, living.remove(&record.id)) else {
+            let ours = pool.and_then(|pool| Some((pool, living.remove(&record.id)?)));
+            let Some((pool, adopted)) = ours else {
                 self.forget_warm(&record.id)?;
                 continue;
             };
@@ -240,7 +246,7 @@ impl Sandboxes {
     /// Destroys a machine that nobody has claimed. It was nobody's sandbox: there is nothing to write down.
     pub(super) async fn end_warm(&self, warm: Warm) {
         let id = warm.sandbox.id().to_owned();
-        if let Err(error) = warm.sandbox.machine().destroy().await {
+        if let Err(error) = warm.sandbox.tear_down().await {
             tracing::warn!(%error, machine = id, "cannot destroy a machine of a pool");
         }
         if let Err(error) = self.forget_warm(&id) {
@@ -250,6 +256,7 @@ impl Sandboxes {
 
     pub(super) fn forget_warm(&self, id: &str) -> Result<(), LifeError> {
         self.0.pools.warm.remove(id)?;
+        reach(Point::AfterWarmForgotten);
         self.forget_secrets(id)
     }
 }
