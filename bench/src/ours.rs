@@ -31,7 +31,7 @@ impl Ours {
     pub fn start(scratch: &Scratch, spawners: usize) -> Result<Self> {
         let places = places(scratch);
         let program = PathBuf::from("/proc/self/exe");
-        let driver = Namespaces::new(&program, &places.run, &places.data, spawners);
+        let driver = Namespaces::new(&program, &places.own_run()?, &places.data, spawners);
         Self::with(places, driver)
     }
 
@@ -45,7 +45,7 @@ impl Ours {
     /// An engine that makes sandboxes behind gVisor only, with `agent` (the binary) as their agents.
     pub fn behind_gvisor(scratch: &Scratch, agent: &Path) -> Result<Self> {
         let places = places(scratch);
-        let walls = Namespaces::new(&PathBuf::from("/proc/self/exe"), &places.run, &places.data, 1);
+        let walls = Namespaces::new(&PathBuf::from("/proc/self/exe"), &places.own_run()?, &places.data, 1);
         let driver = Oci::new(Flavour::Runsc, Arc::new(walls), agent, &places.data);
         Self::with(places, driver)
     }
@@ -53,7 +53,7 @@ impl Ours {
     /// An engine that makes virtual machines, with `binary` in them.
     pub fn with_machines(scratch: &Scratch, binary: &Path) -> Result<Self> {
         let places = places(scratch);
-        let driver = Vm::new(binary, &places.run, &places.data);
+        let driver = Vm::new(binary, &places.own_run()?, &places.data);
         Self::with(places, driver)
     }
 

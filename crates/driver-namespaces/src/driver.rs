@@ -1,7 +1,7 @@
 //! The driver.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -148,6 +148,7 @@ impl Namespaces {
         let mut plan = planning::plan(wanted, disk.is_some(), lasting, runtime)?;
         plan.bounds.pids = pids.unwrap_or(plan.bounds.pids);
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(|error| failed("make a stream", error))?;
+        leave_some(&ours)?;
         ours.set_nonblocking(true).map_err(|error| failed("make a stream", error))?;
         let stream = UnixStream::from_std(ours).map_err(|error| failed("make a stream", error))?;
         let fds: Vec<OwnedFd> = std::iter::once(theirs.into()).chain(disk).chain(memory).collect();
@@ -170,7 +171,8 @@ impl Namespaces {
         for owner in owners {
             let Some(found) = Spawner::find(&self.run_dir, &owner).await.map_err(problem)? else { continue };
             if !self.employ(&found.spawner, &found.standing) {
-                found.spawner.retire().await.map_err(problem)?;
+                // Where that fails it is about to end, and its sandboxes tell so.
+                let _ = found.spawner.retire().await;
             }
             for Survivor { living, fate, outlet } in found.living {
                 let machine = Namespaced::adopted(&living, found.spawner.clone(), fate, outlet);
@@ -312,7 +314,20 @@ fn privilege_for(host_image: bool) -> Privilege {
     }
 }
 
+/// Descriptors that no sandbox takes: those who remove some must still be able to connect.
+const RESERVED: u64 = 64;
+
+/// Refuses when a descriptor that was just made shows that nearly all are in use: the lowest free number is always taken.
+fn leave_some(newest: &impl AsRawFd) -> Result<(), DriverError> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let left = most.saturating_sub(newest.as_raw_fd().unsigned_abs().into());
+    if left < RESERVED.min(most / 4) { Err(problem(Problem::no_descriptors("make a sandbox"))) } else { Ok(()) }
+}
+
 pub(crate) fn problem(problem: Problem) -> DriverError {
+    if problem.errno == rustix::io::Errno::MFILE.raw_os_error() {
+        return DriverError::Exhausted { step: problem.step, detail: problem.detail };
+    }
     DriverError::Failed { step: problem.step, detail: problem.detail }
 }
 

@@ -227,7 +227,12 @@ impl Machine for Namespaced {
             if let Fate::Gone(gone) = *fate.borrow() {
                 return Ok(end(gone));
             }
-            self.spawner.finish(&self.id, &mut fate).await.map(end).map_err(problem)
+            match self.spawner.finish(&self.id, &mut fate).await {
+                Ok(gone) => Ok(end(gone)),
+                // All that a spawner has made dies with it; what is left is removed by whoever cleans up.
+                Err(_) if self.spawner.has_ended() => Ok(End { lost: true, ..End::default() }),
+                Err(error) => Err(problem(error)),
+            }
         })
     }
 

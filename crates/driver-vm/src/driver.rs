@@ -11,7 +11,7 @@ use sloplet_engine::{Adopted, Adoption, Driver, DriverError, Machine, Overdue, P
 use sloplet_image::Image;
 use sloplet_policy::devices::Shown;
 use sloplet_policy::{Capability, DriverReport, Isolation, Spec};
-use sloplet_spawner::lease::MACHINES;
+use sloplet_sys::private::MACHINES;
 
 use crate::accel::{self, Accel};
 use crate::boot::{self, Boot};

@@ -232,7 +232,7 @@ async fn a_machine_lives_is_bounded_saved_frozen_adopted_and_leaves_nothing() {
     driver.shut_down();
     drop(driver);
     // A spawner has the ids of its next sandbox ready as long as it lives; one that nobody needs ends by itself.
-    let leases = world.dir.path().join("run-vm/uids");
+    let leases = world.dir.path().join("uids");
     let left = || std::fs::read_dir(&leases).unwrap().count();
     let since = std::time::Instant::now();
     while left() > 0 && since.elapsed() < Duration::from_secs(120) {

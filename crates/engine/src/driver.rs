@@ -534,6 +534,14 @@ pub enum DriverError {
     /// It cannot do that.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// The host, or this process, has no room for more at present.
+    #[error("cannot {step}: {detail}")]
+    Exhausted {
+        /// What was tried, as a verb phrase.
+        step: String,
+        /// Of what there is too little, and what to do.
+        detail: String,
+    },
     /// A step failed.
     #[error("cannot {step}: {detail}")]
     Failed {

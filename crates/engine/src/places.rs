@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use rustix::process::geteuid;
+use sloplet_sys::private;
 
 /// Writes a file, and its folder if need be, whole or not at all: others read it at the same time.
 pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
@@ -20,11 +21,19 @@ pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
 pub struct Places {
     /// What outlives a reboot: images.
     pub data: PathBuf,
-    /// Records of what is running.
+    /// Records of what is running, in a folder for each data folder.
     pub run: PathBuf,
 }
 
 impl Places {
+    /// Records of what is running for this data folder; makes the folders that are missing, for this user alone.
+    pub fn own_run(&self) -> io::Result<PathBuf> {
+        private::make(&self.run)?;
+        let own = private::run_folder(&self.run, &self.data)?;
+        private::make(&own)?;
+        Ok(own)
+    }
+
     /// What LLM calls cost, if the operator has other prices than those that were built in.
     pub fn prices(&self) -> PathBuf {
         self.data.join("prices.toml")
@@ -33,7 +42,8 @@ impl Places {
     /// The usual places: of the system for root, of the user otherwise. `SLOPLET_DATA` and `SLOPLET_RUN` override them.
     pub fn usual() -> Self {
         let root = geteuid().is_root();
-        let from_env = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let from_env = |name: &str| given(name).map(|path| std::path::absolute(&path).unwrap_or(path));
         let data = from_env("SLOPLET_DATA").unwrap_or_else(|| {
             if root {
                 return "/var/lib/sloplet".into();

@@ -1,16 +1,20 @@
 //! Connections to a server.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustix::net::SocketType;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
+use sloplet_sys::private;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::{Place, Server};
+use super::{Place, SOCKET, Server};
 
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -23,9 +27,9 @@ impl Server {
     /// A fresh connection.
     pub(super) async fn connect(&self) -> anyhow::Result<Box<dyn Wire>> {
         match &self.place {
-            Place::Socket(path) => {
-                let stream = UnixStream::connect(path).await;
-                Ok(Box::new(stream.with_context(|| format!("no server answers on {}", path.display()))?))
+            Place::Socket(folder) => {
+                let stream = own(folder);
+                Ok(Box::new(stream.with_context(|| format!("no server answers on {}", folder.join(SOCKET).display()))?))
             }
             Place::Web { host, port, tls, .. } => {
                 let connect = web(host, *port, tls.as_deref());
@@ -53,6 +57,13 @@ impl Server {
             Place::Web { base, .. } => base,
         }
     }
+}
+
+/// Connects to the server of this user in a run folder. Nobody else can have put a socket there, nor listen on it.
+fn own(folder: &Path) -> io::Result<UnixStream> {
+    folder.parent().map_or(Ok(()), private::check)?;
+    private::check(folder)?;
+    UnixStream::from_std(private::knock(folder, SOCKET, SocketType::STREAM)?.into())
 }
 
 async fn web(host: &str, port: u16, tls: Option<&TlsConnector>) -> anyhow::Result<Box<dyn Wire>> {

@@ -10,11 +10,13 @@ mod request;
 mod socket;
 mod start;
 
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use hyper::header::HeaderValue;
+use sloplet_sys::private;
 use tokio_rustls::TlsConnector;
 
 pub use body::{Body, full, stream, tar};
@@ -32,7 +34,7 @@ const VIA: usize = 128;
 pub struct Search {
     /// Where it keeps what lasts.
     pub data: PathBuf,
-    /// Where its socket is.
+    /// Where the run folders of all data folders are: its socket is in that of its own.
     pub run: PathBuf,
     /// Whether one may be started.
     pub autostart: bool,
@@ -48,7 +50,7 @@ pub struct Server {
 
 #[derive(Clone)]
 enum Place {
-    /// This user's own.
+    /// This user's own, in its run folder.
     Socket(PathBuf),
     Web {
         host: String,
@@ -56,6 +58,14 @@ enum Place {
         tls: Option<Arc<TlsConnector>>,
         base: String,
     },
+}
+
+/// Whether the run folder, or who listens there, is not this user's own.
+fn is_refused(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref())
+        .any(|cause: &io::Error| cause.kind() == ErrorKind::PermissionDenied)
 }
 
 /// Whether another server than this user's own is meant.
@@ -71,13 +81,18 @@ impl Server {
         if let Some(url) = variable("SLOPLET_URL") {
             return Ok(Self { place: Place::parse(&url)?, key, via: None });
         }
-        let socket = search.run.join(SOCKET);
-        let server = Self { place: Place::Socket(socket.clone()), key, via: None };
-        if server.connect().await.is_ok() {
-            return Ok(server);
+        let folder = private::run_folder(&search.run, &search.data)
+            .with_context(|| format!("cannot make the data folder {}", search.data.display()))?;
+        let server = Self { place: Place::Socket(folder.clone()), key, via: None };
+        match server.connect().await {
+            Ok(_) => return Ok(server),
+            // Somebody else is there: no server of this user could be started beside.
+            Err(error) if is_refused(&error) => return Err(error),
+            Err(_) => {}
         }
         if !search.autostart {
-            bail!("no server answers on {}: start one with 'sloplet serve'", socket.display());
+            let (data, socket) = (search.data.display(), folder.join(SOCKET));
+            bail!("no server answers for {data} (on {}): start one with 'sloplet serve'", socket.display());
         }
         start::in_background(search, &server).await?;
         Ok(server)

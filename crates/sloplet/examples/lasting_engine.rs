@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 async fn serve(forked: Option<Forked>) -> anyhow::Result<()> {
     let places = Places::usual();
     let program = std::env::var("SPAWNER_PROGRAM").unwrap_or_else(|_| "/proc/self/exe".to_owned());
-    let driver = Namespaces::new(Path::new(&program), &places.run, &places.data, 1);
+    let driver = Namespaces::new(Path::new(&program), &places.own_run()?, &places.data, 1);
     let driver = match forked {
         Some(forked) => driver.with_forked(forked),
         None => driver.lasting(),

@@ -26,6 +26,7 @@ mod relay;
 mod setup;
 mod table;
 mod terminal;
+mod tidy;
 mod trail;
 
 use std::os::fd::AsFd;

@@ -29,7 +29,7 @@ pub fn places(data: Option<PathBuf>) -> anyhow::Result<Places> {
 
 /// Where a server is looked for.
 pub fn search(data: Option<PathBuf>, autostart: bool) -> anyhow::Result<Search> {
-    let Places { data, run, .. } = places(data)?;
+    let Places { data, run } = places(data)?;
     Ok(Search { data, run, autostart })
 }
 
@@ -37,8 +37,9 @@ pub fn search(data: Option<PathBuf>, autostart: bool) -> anyhow::Result<Search> 
 /// for.
 pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> anyhow::Result<Engine> {
     let places = places(data)?;
-    let mut namespaces = Namespaces::new(Path::new(PROGRAM), &places.run, &places.data, 1);
-    let mut process = ProcessDriver::new(Path::new(PROGRAM), &places.run);
+    let run = places.own_run()?;
+    let mut namespaces = Namespaces::new(Path::new(PROGRAM), &run, &places.data, 1);
+    let mut process = ProcessDriver::new(Path::new(PROGRAM), &run);
     match forked {
         Some((forked, Isolation::Process)) => process = process.with_forked(forked),
         Some((forked, _)) => namespaces = namespaces.with_forked(forked),
@@ -47,7 +48,7 @@ pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> any
     let namespaces = Arc::new(namespaces);
     let mut walls = stronger(&namespaces, &places);
     walls.splice(0..0, [Box::new(namespaces) as Box<dyn Driver>, Box::new(process)]);
-    walls.extend(machines(Vm::new(Path::new(PROGRAM), &places.run, &places.data)));
+    walls.extend(machines(Vm::new(Path::new(PROGRAM), &run, &places.data)));
     walls.push(Box::new(Docker::new(Path::new(PROGRAM), &places.data)));
     Ok(Engine::new(places, walls))
 }
@@ -55,12 +56,13 @@ pub fn engine(data: Option<PathBuf>, forked: Option<(Forked, Isolation)>) -> any
 /// An engine whose sandboxes outlive it, with a spawner for each processor (up to four).
 pub fn lasting_engine(data: Option<PathBuf>) -> anyhow::Result<Engine> {
     let places = places(data)?;
+    let run = places.own_run()?;
     let spawners = std::thread::available_parallelism().map_or(1, |number| number.get().min(4));
-    let namespaces = Namespaces::new(Path::new(PROGRAM), &places.run, &places.data, spawners).lasting();
+    let namespaces = Namespaces::new(Path::new(PROGRAM), &run, &places.data, spawners).lasting();
     let namespaces = Arc::new(namespaces);
     let mut walls = stronger(&namespaces, &places);
     walls.insert(0, Box::new(namespaces));
-    walls.extend(machines(Vm::new(Path::new(PROGRAM), &places.run, &places.data).lasting()));
+    walls.extend(machines(Vm::new(Path::new(PROGRAM), &run, &places.data).lasting()));
     walls.push(Box::new(Docker::new(Path::new(PROGRAM), &places.data)));
     Ok(Engine::new(places, walls))
 }

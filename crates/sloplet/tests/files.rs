@@ -21,7 +21,7 @@ use sloplet_wire::{ErrorCode, Target};
 /// Runs `test` with a sandbox of root's.
 fn with_sandbox<F: Future<Output = Sandbox>>(host: &Host, spec: Spec, test: impl FnOnce(Sandbox) -> F) {
     let places = Places { data: host.root().data, run: host.root().run_dir };
-    let driver = Namespaces::new(host.binary(), &places.run, &places.data, 1);
+    let driver = Namespaces::new(host.binary(), &places.own_run().unwrap(), &places.data, 1);
     let engine = Engine::new(places, vec![Box::new(driver)]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::SocketType;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -21,8 +22,8 @@ use crate::protocol::{Command, Living, Order, Problem, Report, Setup, Standing, 
 pub use crate::protocol::{Gone, Overdue, Saved, Usage};
 use crate::runtime::control::{Answer as KeeperAnswer, Request};
 
-/// How long a spawner may take to tell what it has.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a spawner may take to answer. One that takes longer hangs: it is ended, and another takes its place.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a spawner that has closed the conversation may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(2);
@@ -140,8 +141,10 @@ impl Spawner {
             return Ok(None);
         };
         let socket = as_stream(ours).map_err(|error| Problem::new(&step, error))?;
-        let told = tokio::time::timeout(PATIENCE, take_stock(&socket)).await;
-        let told = told.map_err(|_| Problem::plain(&step, "it does not answer"))?;
+        let Ok(told) = tokio::time::timeout(PATIENCE, take_stock(&socket)).await else {
+            end_listener(&socket);
+            return Ok(None);
+        };
         let Ok(Some((standing, living, gone))) = told else { return Ok(None) };
         let mut state = State { standing: Some(standing.clone()), ..State::default() };
         let living = living.into_iter().map(|(living, outlet)| {
@@ -174,9 +177,16 @@ impl Spawner {
 
     /// Makes a sandbox; `fds` are the agent's end of the stream and perhaps a disk.
     pub async fn create(&self, id: &str, plan: Plan, fds: &[OwnedFd]) -> Result<Created, Problem> {
-        match self.ask(Command::Create { id: id.to_owned(), plan: Box::new(plan) }, fds).await? {
-            Answer::Created(created) => Ok(created),
-            _ => Err(lost("it gave a wrong answer")),
+        match self.ask(Command::Create { id: id.to_owned(), plan: Box::new(plan) }, fds).await {
+            Ok(Answer::Created(created)) => Ok(created),
+            Ok(_) => Err(lost("it gave a wrong answer")),
+            Err(problem) => {
+                // It may be there, but what belongs to it could not be taken.
+                if problem.errno == Errno::MFILE.raw_os_error() {
+                    let _ = self.destroy(id).await;
+                }
+                Err(problem)
+            }
         }
     }
 
@@ -198,10 +208,15 @@ impl Spawner {
     /// Kills everything in a sandbox and waits until nothing is left of it.
     pub async fn finish(&self, id: &str, fate: &mut watch::Receiver<Fate>) -> Result<Gone, Problem> {
         // It may be over already, and so may be the spawner that has told so: its last word counts.
-        let asked = self.destroy(id).await;
-        match fate.wait_for(|fate| matches!(fate, Fate::Gone(_))).await.map(|fate| *fate) {
-            Ok(Fate::Gone(gone)) => Ok(gone),
-            _ => Err(asked.err().unwrap_or_else(|| lost("it died: 'sloplet gc' cleans up"))),
+        let asked = tokio::time::timeout(PATIENCE, self.destroy(id)).await;
+        loop {
+            let gone = fate.wait_for(|fate| matches!(fate, Fate::Gone(_)));
+            match tokio::time::timeout(PATIENCE, gone).await.map(|fate| fate.map(|fate| *fate)) {
+                Ok(Ok(Fate::Gone(gone))) => return Ok(gone),
+                Ok(_) => return Err(asked.ok().and_then(Result::err).unwrap_or_else(|| lost("it died"))),
+                // Much to clean up, or a spawner that hangs: that one is ended.
+                Err(_) => drop(self.usage(id).await),
+            }
         }
     }
 
@@ -237,9 +252,16 @@ impl Spawner {
 
     /// Copies what a lasting sandbox has written to an empty folder, as the upper folder of an overlay.
     pub async fn snapshot(&self, id: &str, target: OwnedFd) -> Result<Saved, Problem> {
-        match self.ask(Command::Snapshot { id: id.to_owned() }, &[target]).await? {
-            Answer::Saved(saved) => Ok(saved),
-            _ => Err(lost("it gave a wrong answer")),
+        let target = [target];
+        let mut copied = Box::pin(self.ask_patiently(Command::Snapshot { id: id.to_owned() }, &target));
+        loop {
+            match tokio::time::timeout(PATIENCE, &mut copied).await {
+                Ok(Ok(Answer::Saved(saved))) => return Ok(saved),
+                Ok(Ok(_)) => return Err(lost("it gave a wrong answer")),
+                Ok(Err(problem)) => return Err(problem),
+                // Much to copy, or a spawner that hangs: that one is ended.
+                Err(_) => drop(self.usage(id).await),
+            }
         }
     }
 
@@ -275,6 +297,13 @@ impl Spawner {
     }
 
     async fn ask(&self, command: Command, fds: &[OwnedFd]) -> Result<Answer, Problem> {
+        match tokio::time::timeout(PATIENCE, self.ask_patiently(command, fds)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.0.give_up()),
+        }
+    }
+
+    async fn ask_patiently(&self, command: Command, fds: &[OwnedFd]) -> Result<Answer, Problem> {
         let (sender, receiver) = oneshot::channel();
         let ticket = self.0.with_state(|state| {
             state.tickets += 1;
@@ -341,6 +370,20 @@ impl Inner {
         }
     }
 
+    /// It hangs: it is ended, and with it its sandboxes, which nobody could control any more.
+    fn give_up(&self) -> Problem {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.ended.is_none() {
+            match &mut state.process {
+                Some(process) => process.kill(),
+                None => end_listener(&self.socket),
+            }
+            state.ended = Some(lost("it did not answer in time, and was ended"));
+            state.end();
+        }
+        state.ended.clone().unwrap_or_else(|| lost("it ended"))
+    }
+
     fn why_ended(&self) -> Problem {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.ended.clone().unwrap_or_else(|| lost("it did not answer"))
@@ -382,10 +425,9 @@ impl State {
             Report::Created { ticket, id, pid } => {
                 let fate = self.expect(&id, Fate::Living { frozen: false, overdue: false });
                 let mut fds = fds.into_iter();
-                if let Some(pidfd) = fds.next() {
-                    let created = Created { pid, pidfd, fate, outlet: fds.collect() };
-                    self.answer(ticket, Ok(Answer::Created(created)));
-                }
+                let pidfd = fds.next().ok_or_else(|| Problem::no_descriptors("take the sandbox over"));
+                let created = |pidfd| Answer::Created(Created { pid, pidfd, fate, outlet: fds.collect() });
+                self.answer(ticket, pidfd.map(created));
             }
             Report::Done { ticket } => self.answer(ticket, Ok(Answer::Done)),
             Report::Refused { ticket, problem } => self.answer(ticket, Err(problem)),
@@ -419,6 +461,13 @@ fn as_stream(socket: OwnedFd) -> std::io::Result<UnixStream> {
     UnixStream::from_std(socket.into())
 }
 
+/// Ends whoever listens at the other end.
+fn end_listener(socket: &UnixStream) {
+    if let Ok(listener) = rustix::net::sockopt::socket_peercred(socket) {
+        let _ = rustix::process::kill_process(listener.pid, rustix::process::Signal::KILL);
+    }
+}
+
 type Stock = (Standing, Vec<(Living, Vec<OwnedFd>)>, Vec<(String, Gone)>);
 
 /// Hears what a spawner has to tell first.
@@ -444,7 +493,11 @@ async fn listen(socket: Arc<UnixStream>, state: Arc<Mutex<State>>) {
             Ok(Some((report, fds))) => state.handle(report, fds),
             // A spawner that ended without having read everything resets the connection; the kernel tells that once, and
             // before what the spawner said last. A spawner of another build may say what is not understood here.
-            Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::InvalidData) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::ConnectionReset | ErrorKind::InvalidData | ErrorKind::Interrupted
+                ) => {}
             Ok(None) | Err(_) => {
                 state.end();
                 break state.process.take();

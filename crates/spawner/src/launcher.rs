@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 use sloplet_sys::clone::{Namespaces, Side, SingleThreaded, exit_now};
 
@@ -144,6 +144,14 @@ impl Process {
                 !matches!(waitid(WaitId::PidFd(pidfd.as_fd()), options), Ok(None))
             }
         }
+    }
+
+    /// Ends it, with all that it has made.
+    pub(crate) fn kill(&mut self) {
+        let _ = match self {
+            Self::Program(child) => child.kill().map_err(drop),
+            Self::Forked(pidfd) => pidfd_send_signal(pidfd, Signal::KILL).map_err(drop),
+        };
     }
 
     pub(crate) fn wait(&mut self) {

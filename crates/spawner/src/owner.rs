@@ -1,7 +1,8 @@
 //! Who owns what on the host, and the clean-up after owners that died.
 //!
 //! A spawner is an *owner*: a folder `<run dir>/<owner>` with a `lock` that it holds as long as it lives, and that names
-//! the folders in which it makes control groups. Everything it makes carries its name: control groups
+//! the folders in which it makes control groups. The run dir is that of one data folder, so a server finds only spawners
+//! that work for its own (see [`sloplet_sys::private`]). Everything an owner makes carries its name: control groups
 //! `sloplet-<owner>-<number>`, user id leases. Mounts, namespaces and processes need no record: they live in the sandbox's
 //! own namespaces and die with its PID 1, which dies with its owner. So [`collect`] can remove all that a killed owner
 //! left, and never touches what a live one has.
@@ -9,10 +10,11 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use sloplet_sys::private;
 
 use crate::cgroup::{self, Cgroups};
 use crate::door;
@@ -33,7 +35,7 @@ pub struct Owner {
 impl Owner {
     /// Makes the record.
     pub fn register(run_dir: &Path, cgroups: &Cgroups) -> Result<Self, Problem> {
-        private_dir(run_dir)?;
+        private::make(run_dir).during("trust the run folder")?;
         let name = random_name();
         let dir = run_dir.join(&name);
         // Held until the lock exists: whoever then sees a folder without a lock knows that its owner is dead.
@@ -94,26 +96,34 @@ pub struct Collected {
     pub leases: usize,
 }
 
-/// Removes what dead owners left. Cheap when there is nothing: one folder is read.
+/// Removes what dead owners left, those of other data folders of this user included. Cheap when there is nothing: a few
+/// folders are read.
 pub fn collect(run_dir: &Path) -> io::Result<Collected> {
     let mut collected = Collected::default();
-    let entries = match fs::read_dir(run_dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(collected),
+    let base = run_dir.parent().unwrap_or(run_dir);
+    for (folder, name) in folders(base)? {
+        if folder == run_dir || private::is_run_folder(&name) {
+            collect_in(&folder, &mut collected)?;
+        }
+    }
+    collected.leases = lease::release_ownerless(run_dir)?;
+    Ok(collected)
+}
+
+/// The folders in a folder, with their names; none if there is no such folder.
+fn folders(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    for entry in entries {
-        let entry = entry?;
-        // The server's socket is there, too.
-        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
-        }
-        let dir = entry.path();
-        let Some(name) = dir.file_name().and_then(OsStr::to_str) else {
-            continue;
-        };
-        if name == lease::DIR || name == TEMPLATES {
-            continue;
-        }
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let named = |entry: fs::DirEntry| Some((entry.path(), entry.file_name().into_string().ok()?));
+    Ok(entries.flatten().filter(is_folder).filter_map(named).collect())
+}
+
+fn collect_in(run_dir: &Path, collected: &mut Collected) -> io::Result<()> {
+    // Nothing else is touched, whatever somebody has put there.
+    for (dir, name) in folders(run_dir)?.into_iter().filter(|(_, name)| is_name(name)) {
         let Some(_lock) = lock_of_dead(&dir)? else { continue };
         let bases = fs::read_to_string(dir.join(LOCK)).unwrap_or_default();
         let (prefix, mut left) = (format!("{GROUP_PREFIX}{name}-"), false);
@@ -130,25 +140,19 @@ pub fn collect(run_dir: &Path) -> io::Result<Collected> {
         if left {
             continue;
         }
-        // Before the leases: nobody else may get the id that owns them.
+        // Before the leases, which end with this folder: nobody else may get the id that owns them.
         process::remove_recorded(&dir)?;
-        collected.leases += lease::release_all_of(run_dir, name)?;
         release_bases(&dir);
         fs::remove_dir_all(&dir)?;
         collected.owners += 1;
     }
-    Ok(collected)
+    Ok(())
 }
 
 /// Names of living owners that the next engine can talk to.
 pub fn lasting(run_dir: &Path) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(run_dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let waits = |name: &String| run_dir.join(name).join(door::CONTROL).exists() && is_alive(run_dir, name);
-    Ok(names.filter(waits).collect())
+    Ok(folders(run_dir)?.into_iter().map(|(_, name)| name).filter(|name| is_name(name) && waits(name)).collect())
 }
 
 /// Whether an owner of that name is alive.
@@ -193,27 +197,20 @@ fn release_bases(owner_dir: &Path) {
     }
 }
 
-/// Makes a folder that only this user can enter, or checks that the existing one is that.
-fn private_dir(dir: &Path) -> Result<(), Problem> {
-    match DirBuilder::new().mode(0o700).recursive(true).create(dir) {
-        Ok(()) => {}
-        Err(error) => return Err(Problem::new(format!("make {}", dir.display()), error)),
-    }
-    let meta = fs::symlink_metadata(dir).during("look at the run folder")?;
-    let own = meta.uid() == rustix::process::geteuid().as_raw();
-    if !own || !meta.is_dir() || meta.mode() & 0o077 != 0 {
-        let detail = format!("{} must be a folder of this user with mode 0700", dir.display());
-        return Err(Problem { step: "trust the run folder".into(), detail, errno: 0 });
-    }
-    Ok(())
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
+const NAME_LENGTH: usize = 12;
+
+/// Whether an owner has that name.
+fn is_name(name: &str) -> bool {
+    name.len() == NAME_LENGTH && name.bytes().all(|byte| LETTERS.contains(&byte))
 }
 
-/// Twelve random letters and digits: unguessable is not needed, unique is.
+/// Random letters and digits: unguessable is not needed, unique is.
 fn random_name() -> String {
-    let mut bytes = [0u8; 12];
+    let mut bytes = [0u8; NAME_LENGTH];
     // The pool is ready long before a user can start a program; if not, the name is merely less random.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(byte % 32)])).collect()
+    bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
 }
 
 #[cfg(test)]
@@ -245,6 +242,24 @@ mod tests {
         assert_eq!(collect(&run).unwrap(), Collected { owners: 1, groups: 1, leases: 1 });
         assert!(!group.exists() && !record.exists());
         assert_eq!(collect(&run).unwrap(), Collected::default());
+    }
+
+    #[test]
+    fn what_dead_owners_of_other_data_folders_left_is_removed_and_nothing_that_is_not_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mine, other) = (dir.path().join("fd01-1"), dir.path().join("fd01-2"));
+        let living = Owner::register(&other, &cgroups_in(dir.path())).unwrap();
+        lease::Lease::take(&other, &living.name).unwrap().leak_for_test();
+        // As after kill -9 between two steps: folder but no lock; lease but no group.
+        fs::create_dir(other.join("abcdefghijkl")).unwrap();
+        lease::Lease::take(&other, "abcdefghijkl").unwrap().leak_for_test();
+        let precious = [dir.path().join("documents/abcdefghijkl"), other.join("documents")];
+        precious.iter().for_each(|path| fs::create_dir_all(path).unwrap());
+        let collected = collect(&mine).unwrap();
+        assert_eq!((collected.groups, collected.leases), (0, 1));
+        assert!(!other.join("abcdefghijkl").exists() && is_alive(&other, &living.name));
+        assert!(precious.iter().all(|path| path.exists()));
+        assert!(lasting(&mine).unwrap().is_empty());
     }
 
     #[test]

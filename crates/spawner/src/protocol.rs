@@ -415,6 +415,12 @@ impl Problem {
         Self { step: step.to_owned(), detail: detail.into(), errno: 0 }
     }
 
+    /// Too many files are open here.
+    pub fn no_descriptors(step: &str) -> Self {
+        let detail = "too many files are open: raise 'ulimit -n', or destroy some sandboxes".to_owned();
+        Self { step: step.to_owned(), detail, errno: rustix::io::Errno::MFILE.raw_os_error() }
+    }
+
     /// A failed system call.
     pub fn new(step: impl Into<String>, error: impl Into<io::Error>) -> Self {
         let error = error.into();
@@ -460,7 +466,8 @@ fn send_with<T: Encode<()>>(
     Ok(())
 }
 
-/// Receives a message and its descriptors; `None` at the end of the conversation.
+/// Receives a message and its descriptors; `None` at the end of the conversation. Where this process cannot have that many
+/// more descriptors, none comes along: the message is heard, and whoever needs them says so.
 pub fn receive<T: for<'b> Decode<'b, ()>>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     // How long the next packet is: most are short, and clearing a large buffer costs more than asking.
     let (_, length) = recv(&socket, &mut [0u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC)?;
@@ -477,10 +484,47 @@ pub fn receive<T: for<'b> Decode<'b, ()>>(socket: impl AsFd) -> io::Result<Optio
     if got.bytes == 0 {
         return Ok(None);
     }
-    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::other("message too long"));
+    if got.flags.contains(ReturnFlags::TRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
+    }
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        fds.clear();
     }
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     let message = minicbor::decode(&bytes[..got.bytes]).map_err(invalid)?;
     Ok(Some((message, fds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    /// In a process of its own: the limit is that of all its threads.
+    #[test]
+    fn a_message_whose_descriptors_were_cut_off_is_heard_without_them_and_so_is_the_next() {
+        const ALONE: &str = "SLOPLET_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let name = "a_message_whose_descriptors_were_cut_off_is_heard_without_them_and_so_is_the_next";
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            let done = again.args(["--exact", &format!("protocol::tests::{name}")]).env(ALONE, "1").output().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+            assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"), "the test has another name");
+            return;
+        }
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let created = Report::Created { ticket: 7, id: "x".into(), pid: 1 };
+        send(&ours, &created, &[ours.as_fd(), ours.as_fd(), theirs.as_fd()]).unwrap();
+        send(&ours, &Report::Done { ticket: 8 }, &[]).unwrap();
+        // No further descriptor can be had; those in use stay usable.
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: limit.maximum }).unwrap();
+        let cut = receive::<Report>(&theirs);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let (report, fds) = cut.unwrap().unwrap();
+        assert!(matches!(report, Report::Created { ticket: 7, .. }) && fds.is_empty());
+        assert!(matches!(receive::<Report>(&theirs).unwrap(), Some((Report::Done { ticket: 8 }, _))));
+    }
 }

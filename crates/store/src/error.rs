@@ -7,8 +7,8 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum StoreError {
     /// Another process has it.
-    #[error("{} is in use by another server", .0.display())]
-    InUse(PathBuf),
+    #[error("{} is in use by another server ({}): end that one first, or use another folder with --data", .0.display(), .1)]
+    InUse(PathBuf, String),
     /// Its folder or lock.
     #[error("cannot open {}: {}", .0.display(), .1)]
     Open(PathBuf, std::io::Error),

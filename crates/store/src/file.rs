@@ -1,7 +1,8 @@
 //! The file.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt as _, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,11 +47,13 @@ impl Store {
         let lock = private(&folder.join("sloplet.lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(path)),
+            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(path, holder(&lock))),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let reserve = Reserve::of(folder);
         reserve.tend();
+        // For those who find it locked; if it cannot be written, they are told less.
+        let _ = lock.set_len(0).and_then(|()| lock.write_all_at(std::process::id().to_string().as_bytes(), 0));
         // SQLite gives its other files the mode of this one.
         drop(private(&path).map_err(failed)?);
         match Self::open_file(&path) {
@@ -136,6 +139,12 @@ impl Store {
     }
 }
 
+/// Who holds the lock, as it says itself.
+fn holder(lock: &File) -> String {
+    let text = io::read_to_string(lock).unwrap_or_default();
+    text.trim().parse::<u32>().map_or_else(|_| "it does not say which".to_owned(), |pid| format!("process {pid}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,7 +153,9 @@ mod tests {
     fn a_second_opener_is_turned_away_until_the_first_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let first = Store::open(folder.path()).unwrap();
-        assert!(matches!(Store::open(folder.path()), Err(StoreError::InUse(_))));
+        assert!(
+            matches!(Store::open(folder.path()), Err(StoreError::InUse(_, who)) if who == format!("process {}", std::process::id()))
+        );
         drop(first);
         Store::open(folder.path()).unwrap();
     }

@@ -11,6 +11,7 @@
 //! - [`loopback`]: the one network interface a sandbox has.
 //! - [`loopdev`]: a file as a block device.
 //! - [`mount`]: changing what is mounted, `mount_setattr(2)`.
+//! - [`private`]: folders and sockets of one user alone.
 //! - [`random`]: the kernel's random numbers.
 //! - [`sending`]: what a connection still has to send.
 //! - [`spawn`]: starting a program from the agent.
@@ -24,6 +25,7 @@ pub mod identity;
 pub mod loopback;
 pub mod loopdev;
 pub mod mount;
+pub mod private;
 pub mod random;
 pub mod sending;
 pub mod spawn;

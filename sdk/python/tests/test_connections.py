@@ -2,11 +2,12 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
-from sloplet import AsyncClient, AsyncSandbox, Client, Sandbox, TransferError
+from sloplet import AsyncClient, AsyncSandbox, Client, Sandbox, ServiceConnectionError, TransferError, _find
 from sloplet._sse import Parser
 
 
@@ -165,6 +166,34 @@ def test_it_works_with_nothing_running(tmp_path):
         broken = {**outside, "SLOPLET_BINARY": binary, "SLOPLET_RUN": str(tmp_path / "none")}
         done = subprocess.run([sys.executable, "-c", STARTS], env=broken, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and why in done.stderr, done.stderr
+
+
+def test_a_run_folder_of_somebody_else_gets_nothing(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    monkeypatch.delenv("SLOPLET_URL", raising=False)
+    monkeypatch.setenv("SLOPLET_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("SLOPLET_RUN", str(run))
+    own = _find.run_folder()
+    own.mkdir(mode=0o700, parents=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(own / "api.sock"))
+    listener.listen()
+    listener.setblocking(False)
+    cases = (
+        (run, 0o777, 0, "can be entered"),
+        (run, 0o700, 4321, "belongs to user 4321"),
+        (own, 0o755, 0, "can be entered"),
+    )
+    for folder, mode, owner, why in cases:
+        for each in (run, own):
+            os.chown(each, 0, 0)
+            each.chmod(0o700)
+        folder.chmod(mode)
+        os.chown(folder, owner, 0)
+        with pytest.raises(ServiceConnectionError, match=why):
+            Client(api_key="secret").info()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_a_client_can_be_used_from_one_loop_after_another(sandbox):

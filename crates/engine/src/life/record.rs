@@ -148,8 +148,11 @@ impl Record {
         self.origin.as_ref().or(self.image.as_ref())
     }
 
+    /// Whether it has a volume, or will have it again. One that failed never runs again.
     pub(super) fn uses_volume(&self, volume: &Volume) -> bool {
-        self.owner == volume.owner && self.request.volumes.iter().any(|mount| volume.is_called(&mount.volume))
+        self.state != State::Failed
+            && self.owner == volume.owner
+            && self.request.volumes.iter().any(|mount| volume.is_called(&mount.volume))
     }
 }
 

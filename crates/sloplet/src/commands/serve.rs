@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustix::net::SocketType;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sloplet_engine::life::{Quota, Sandboxes};
 use sloplet_engine::{Places, Trust};
 use sloplet_policy::Radius;
@@ -20,6 +22,7 @@ use sloplet_server::retention::{self, Keep};
 use sloplet_server::traces::{Collector, Exporter, Traces};
 use sloplet_server::{App, Config};
 use sloplet_store::Store;
+use sloplet_sys::private;
 use sloplet_verify::Records;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,7 +33,7 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::api::SOCKET;
 use crate::cli::{Kept, Serve};
-use crate::setup;
+use crate::{setup, tidy};
 
 pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     for address in [Some(options.listen), options.ssh].into_iter().flatten() {
@@ -47,6 +50,7 @@ pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         rustix::process::setsid().context("leaving the session")?;
     }
     let exporter = log(options.log_json)?;
+    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(async {
         let exporting = exporter.map(Exporter::start);
@@ -58,6 +62,13 @@ pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     });
     runtime.shutdown_background();
     code
+}
+
+/// A sandbox takes some descriptors, a connection one: as many as this process may have. What is started in sandboxes has
+/// limits of its own.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Begins to log and, where a collector is named, to tell what took how long.
@@ -119,6 +130,7 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         let (_, secret) = app.keys().create("first", Scope::Admin, Quota::default(), Some(LOCAL))?;
         introduce(&secret, &url, options.domain.as_deref());
     }
+    tokio::spawn(tidy::keep(sandboxes.clone()));
     if let Some(every) = options.verify_every {
         tokio::spawn(verify_again(places.clone(), options.config.clone(), every.0));
     }
@@ -129,14 +141,15 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         remote_forward: options.ssh_remote_forward,
     };
     open_ssh(&app, &places.data, options.ssh, ssh).await?;
-    let unix = bind_socket(&places.run.join(SOCKET))?;
+    let run = places.own_run()?;
+    let unix = bind_socket(&run)?;
     tracing::info!(%url, data = %places.data.display(), "serving");
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let stop = async move {
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
     };
     listen::serve(Listeners { tcp: Some(tcp), tls, unix: Some(unix) }, Gate::new(app), stop).await;
-    let _ = std::fs::remove_file(places.run.join(SOCKET));
+    let _ = std::fs::remove_file(run.join(SOCKET));
     match options.destroy_on_exit {
         true => sandboxes.destroy_all().await,
         false => sandboxes.write_histories(),
@@ -228,17 +241,20 @@ fn introduce(secret: &str, url: &str, domain: Option<&str>) {
     say!();
 }
 
-/// Binds the socket, in place of one that a killed server left. The database's lock says that there is no other server.
-fn bind_socket(path: &Path) -> anyhow::Result<UnixListener> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700))?;
-    }
-    match std::fs::remove_file(path) {
+/// Connections that may wait until they are taken.
+const BACKLOG: i32 = 1024;
+
+/// Binds the socket, in place of one that a killed server left. The data folder's lock says that there is no other server.
+fn bind_socket(folder: &Path) -> anyhow::Result<UnixListener> {
+    let path = folder.join(SOCKET);
+    match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context("removing the old socket"),
         _ => {}
     }
-    let listener = UnixListener::bind(path).with_context(|| format!("listening on {}", path.display()))?;
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
-    Ok(listener)
+    let bound = private::open_door(folder, SOCKET, SocketType::STREAM).map(std::os::unix::net::UnixListener::from);
+    let listener = bound.with_context(|| format!("listening on {}", path.display()))?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    listener.set_nonblocking(true)?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
+    Ok(UnixListener::from_std(listener)?)
 }

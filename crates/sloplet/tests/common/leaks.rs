@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use sloplet_sys::private;
 
 use super::Place;
 
@@ -109,9 +110,12 @@ fn traces(place: &Place) -> BTreeSet<String> {
             found.insert(format!("folder {}", entry.path().display()));
         }
     }
-    // Kept on purpose: empty disks are made once for each size; the folder of leases and places to mount on stay.
-    let kept = ["/run/uids", "/run/templates", "/run/templates/dev", "/run/templates/masks"];
+    // Kept on purpose: empty disks are made once for each size; the folder of leases, the run folders of data folders, and
+    // places to mount on stay.
+    let kept = ["/run/uids", "/templates", "/templates/dev", "/templates/masks"];
+    let is_run_folder = |line: &str| line.rsplit_once("/run/").is_some_and(|(_, name)| private::is_run_folder(name));
     found.retain(|line| !line.contains("/disks/ext4-") && !kept.iter().any(|end| line.ends_with(end)));
+    found.retain(|line| !is_run_folder(line));
     found
 }
 

@@ -182,6 +182,11 @@ impl Sloplet {
         Self { name, account, data, run_dir, world: None, variables: Vec::new(), group, place }
     }
 
+    /// The program.
+    pub fn binary(&self) -> &Path {
+        &self.place.binary
+    }
+
     /// The same with one more variable.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));

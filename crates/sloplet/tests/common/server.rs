@@ -40,7 +40,18 @@ impl Server {
     /// The same on an address.
     pub fn start_at(sloplet: &Sloplet, listen: &str, options: &[&str]) -> Self {
         let words = [&["serve", "--listen", listen], options].concat();
-        let mut running = sloplet.invoke(&words).within(Duration::from_secs(600)).start();
+        Self::of(sloplet, sloplet.invoke(&words))
+    }
+
+    /// The same by a program that starts others, such as `prlimit`.
+    pub fn start_under(sloplet: &Sloplet, program: &[&str], options: &[&str]) -> Self {
+        let binary = sloplet.binary();
+        let words = [program, &[binary.to_str().unwrap(), "serve", "--listen", "127.0.0.1:0"], options].concat();
+        Self::of(sloplet, sloplet.other_program(&words))
+    }
+
+    fn of(sloplet: &Sloplet, invocation: super::Invocation) -> Self {
+        let mut running = invocation.within(Duration::from_secs(600)).start();
         let started = Instant::now();
         let info = loop {
             let ended = sloplet.invoke(&["--no-autostart", "info", "--json"]).finish();

@@ -2,7 +2,9 @@
 //!
 //! - [`crash`]: kill -9 at any moment. [`steps`]: kill -9 at every step of every operation.
 //! - [`full`]: a disk without space.
+//! - [`identity`]: which data folder a server is of.
 //! - [`previews`]: ports of sandboxes.
+//! - [`spawners`]: spawners that are killed or hang, and too few descriptors.
 //! - [`traces`]: what a collector is told.
 //! - [`time`]: lifetimes, with and without a server.
 //! - [`clients`]: E2B's own packages, unmodified. [`domain`]: the same by the names of a domain, over TLS.
@@ -16,7 +18,9 @@ mod clients;
 mod crash;
 mod domain;
 mod full;
+mod identity;
 mod previews;
+mod spawners;
 mod steps;
 mod time;
 mod traces;

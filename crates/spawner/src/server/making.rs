@@ -183,7 +183,7 @@ impl Server {
         lease: Option<&Lease>,
     ) -> Result<Started, Problem> {
         let mut fds = fds.into_iter();
-        let stream = fds.next().ok_or_else(|| std::io::Error::other("no stream was passed")).during("start")?;
+        let stream = fds.next().ok_or_else(|| Problem::no_descriptors("start"))?;
         let disk =
             matches!(&plan.wall, Wall::Container(container) if container.disk_on_file).then(|| fds.next()).flatten();
         let restores = |container: &crate::plan::Container| container.runtime.as_ref().is_some_and(|it| it.restore);

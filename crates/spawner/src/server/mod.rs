@@ -310,7 +310,9 @@ impl Server {
     /// The next engine is at the door.
     fn admit(&mut self) {
         let accepted = self.door.as_ref().map(|door| accept_with(door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK));
-        if let Some(Ok(socket)) = accepted {
+        if let Some(Ok(socket)) = accepted
+            && door::is_own(&socket)
+        {
             // Without a poll set nothing works here at all; the engine sees that its connection is closed.
             let _ = self.welcome(socket);
         }
@@ -458,7 +460,7 @@ fn from_now(after_ms: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(after_ms))
 }
 
-fn open_door(owner: &Owner, events: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+fn open_door(owner: &Owner, events: &OwnedFd) -> io::Result<OwnedFd> {
     let door = door::open_door(&owner.dir(), door::CONTROL, SocketType::SEQPACKET)?;
     epoll::add(events, &door, epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN)?;
     Ok(door)

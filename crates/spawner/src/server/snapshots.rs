@@ -18,7 +18,7 @@ const STEP: &str = "take a snapshot";
 impl Server {
     /// Freezes the sandbox, if it is not frozen, and starts the copying child.
     pub(super) fn start_copy(&mut self, ticket: u64, id: &str, fds: Vec<OwnedFd>) -> Result<(), Problem> {
-        let target = fds.into_iter().next().ok_or_else(|| Problem::plain(STEP, "no folder was passed"))?;
+        let target = fds.into_iter().next().ok_or_else(|| Problem::no_descriptors(STEP))?;
         let found = self.sandboxes.iter_mut().find(|(_, sandbox)| sandbox.id == id);
         let Some((&token, sandbox)) = found else {
             return Err(Problem::plain("find the sandbox", "it is gone"));

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .errors import InvalidRequestError, ServerStartError
+from .errors import InvalidRequestError, ServerStartError, ServiceConnectionError
 
 #: The server's socket within its run folder.
 SOCKET = "api.sock"
@@ -38,8 +39,21 @@ def variable(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
-def run_folder() -> Path:
-    """Where this user's own server has its socket."""
+def data_folder() -> Path:
+    """Where this user's own server keeps what lasts."""
+    if given := variable("SLOPLET_DATA"):
+        return Path(given)
+    if os.geteuid() == 0:
+        return Path("/var/lib/sloplet")
+    if shared := variable("XDG_DATA_HOME"):
+        return Path(shared) / "sloplet"
+    if home := variable("HOME"):
+        return Path(home) / ".local/share/sloplet"
+    return Path(f"/var/tmp/sloplet-{os.geteuid()}")
+
+
+def run_folders() -> Path:
+    """Where the run folders of all data folders are."""
     if given := variable("SLOPLET_RUN"):
         return Path(given)
     if os.geteuid() == 0:
@@ -47,6 +61,40 @@ def run_folder() -> Path:
     if runtime := variable("XDG_RUNTIME_DIR"):
         return Path(runtime) / "sloplet"
     return Path(f"/tmp/sloplet-{os.geteuid()}")
+
+
+def run_folder() -> Path:
+    """Where the server of the data folder has its socket: every data folder has a server of its own."""
+    data = data_folder()
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = data.stat()
+    except OSError as error:
+        raise ServerStartError(f"cannot use the data folder {data}: {error.strerror}", hint="set SLOPLET_DATA") from error
+    return run_folders() / f"{found.st_dev:x}-{found.st_ino:x}"
+
+
+def check_private(server: Place) -> None:
+    """Refuses a run folder that another user has made, or can enter: he would get what is sent there."""
+    if server.socket is None:
+        return
+    folder = Path(server.socket).parent
+    for each in (folder.parent, folder):
+        try:
+            found = os.lstat(each)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            wrong = "is not a folder"
+        elif found.st_uid != os.geteuid():
+            wrong = f"belongs to user {found.st_uid}, not to you (user {os.geteuid()})"
+        elif found.st_mode & 0o077:
+            wrong = "can be entered by other users (its mode is not 0700)"
+        else:
+            continue
+        raise ServiceConnectionError(
+            f"{each} {wrong}: nothing was sent there", hint="remove it, or set SLOPLET_RUN to a folder of yours"
+        )
 
 
 def place(url: str | None, key: str | None) -> Place:

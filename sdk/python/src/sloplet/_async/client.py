@@ -115,6 +115,7 @@ class AsyncClient:
             await response.aclose()
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
+        _find.check_private(self.place)
         try:
             return await self._http.send(request, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -123,6 +124,7 @@ class AsyncClient:
                 where = self.place.socket or self.place.url
                 raise ServiceConnectionError(f"no server answers on {where}: {error}") from error
         await self.start_server()
+        _find.check_private(self.place)
         try:
             return await self._http.send(request, stream=True)
         except httpx.ConnectError as error:
