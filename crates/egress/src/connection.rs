@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use sloplet_policy::addresses::{HOST_NAME, PROXY_PORT, RESOLVER_V4, RESOLVER_V6};
+use sloplet_policy::addresses::{PROXY_PORT, RESOLVER_V4, RESOLVER_V6};
 use sloplet_policy::network::{Decision, Host};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -35,6 +35,9 @@ const HELLO: Duration = Duration::from_secs(10);
 /// How long a program's first word may be held back that could become a request. Programs that speak something else may wait
 /// for an answer to it.
 const WORD: Duration = Duration::from_millis(100);
+
+/// How long a line of text that could be taken for a request waits for the server to speak first, as servers of ssh do.
+const SPEAKS: Duration = Duration::from_secs(10);
 
 /// No hurry.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
@@ -151,7 +154,7 @@ fn protocol_of(seen: &[u8]) -> Option<Protocol> {
         Kind::Tls => Some(Protocol::Tls),
         Kind::Http => Some(Protocol::Http),
         Kind::Raw => Some(Protocol::Raw),
-        Kind::More => None,
+        Kind::Text | Kind::More => None,
     }
 }
 
@@ -167,14 +170,18 @@ async fn pass(
     if place.address().is_some_and(|address| names::number(address).is_some()) {
         return Err(Problem::denied("the address stood for a name and no longer does; look the name up again").into());
     }
-    match network.decide(place.wanted(), port) {
+    let opted_out = match network.decide(place.wanted(), port) {
         Decision::Deny { reason } => return Err(Problem::rules(&reason, place.wanted(), port).into()),
-        Decision::Ask { rule } => {
+        Decision::Ask { rule, tcp } => {
             ask(record, rule.clone()).await?;
             record.by(rule);
+            tcp
         }
-        Decision::Allow { rule } => record.by(rule),
-    }
+        Decision::Allow { rule, tcp } => {
+            record.by(rule);
+            tcp
+        }
+    };
     if let Place::Address(address) = place
         && !core.options.lacks("egress-vetting")
     {
@@ -187,9 +194,10 @@ async fn pass(
         return Err(Problem::denied(format!("the limit {limit} is used up")).into());
     }
     let named = |rule: &sloplet_policy::Rule| !matches!(rule.host, Host::Net(_));
+    let intercept = core.options.intercept.as_ref().filter(|i| i.wants(&place.to_string(), port));
     let check = match place {
-        Place::Name(name) if name == HOST_NAME => Check::Nothing,
-        _ if core.options.lacks("egress-checks") => Check::Nothing,
+        // Where keys are put in or money is counted, no rule opts out.
+        _ if (opted_out && intercept.is_none()) || core.options.lacks("egress-checks") => Check::Nothing,
         Place::Name(name) => Check::Name(name.clone(), port),
         Place::Address(_) if network.deny.iter().chain(&network.ask).any(named) => {
             Check::NotDenied(Arc::clone(core), port)
@@ -197,26 +205,32 @@ async fn pass(
         Place::Address(_) => Check::Nothing,
     };
     let dialer = Arc::new(Dialer(Arc::clone(record)));
-    let intercept = core.options.intercept.as_ref();
-    if let (Place::Name(name), Some(intercept)) = (place, intercept.filter(|i| i.wants(&place.to_string(), port))) {
+    if let (Place::Name(name), Some(intercept)) = (place, intercept) {
         if *entry == Entry::Connect {
             relay::write_all(client, proxy::ESTABLISHED).await?;
             *entry = Entry::Direct;
         }
-        let protocol = first_bytes(record, client, seen, &check).await?;
+        let kind = first_bytes(record, client, seen, &check).await?;
+        let protocol = match kind {
+            Kind::Tls => Protocol::Tls,
+            Kind::Http => Protocol::Http,
+            _ if seen.is_empty() => return Ok(()),
+            _ => {
+                let reason = "only HTTP and TLS lead to this host, because a secret, a header or a budget is for it";
+                return Err(Problem::malformed(reason).into());
+            }
+        };
         if protocol == Protocol::Http {
             let mut from = 0;
             if let Some((head, _)) = requests::read_head(client, seen, &mut from).await? {
                 check.request(&head)?;
             }
         }
-        if protocol != Protocol::Raw {
-            record.passed(protocol);
-            let target = Target { name: name.clone(), port, tls: protocol == Protocol::Tls, connection: record.id };
-            let stream = Box::new(Prefixed::new(std::mem::take(seen), Arc::clone(client)));
-            intercept.serve(stream, target, dialer).await;
-            return Ok(());
-        }
+        record.passed(protocol);
+        let target = Target { name: name.clone(), port, tls: protocol == Protocol::Tls, connection: record.id };
+        let stream = Box::new(Prefixed::new(std::mem::take(seen), Arc::clone(client)));
+        intercept.serve(stream, target, dialer).await;
+        return Ok(());
     }
     tunnel(record, client, seen, &check, &dialer, entry).await
 }
@@ -257,22 +271,21 @@ async fn ask(record: &Record, rule: String) -> Result<(), Problem> {
 
 /// Reads until it is clear what the connection speaks, and, for TLS, checks the server name. What was read stays in `seen`.
 ///
-/// Before the first byte there is no hurry: the server may have to speak first.
-async fn first_bytes(record: &Record, client: &TcpStream, seen: &mut Vec<u8>, check: &Check) -> Result<Protocol, Stop> {
-    if matches!(check, Check::Nothing) && !seen.is_empty() {
-        return Ok(protocol_of(seen).unwrap_or(Protocol::Raw));
-    }
+/// Before the first byte there is no hurry: the server may have to speak first. Where nothing is checked, all but TLS and
+/// HTTP is raw.
+async fn first_bytes(record: &Record, client: &TcpStream, seen: &mut Vec<u8>, check: &Check) -> Result<Kind, Stop> {
     if seen.is_empty() && relay::read_more(client, seen).await? == 0 {
-        return Ok(Protocol::Raw);
+        return Ok(Kind::Raw);
     }
     if matches!(check, Check::Nothing) {
-        return Ok(protocol_of(seen).unwrap_or(Protocol::Raw));
+        return Ok(match first::classify(seen) {
+            Kind::More | Kind::Text => Kind::Raw,
+            clear => clear,
+        });
     }
     let clear = async {
         loop {
             match first::classify(seen) {
-                Kind::Raw => return Ok(Protocol::Raw),
-                Kind::Http => return Ok(Protocol::Http),
                 Kind::More => {}
                 Kind::Tls => match hello::parse(seen) {
                     Hello::More if seen.len() <= 2 * hello::MAX => {}
@@ -284,12 +297,13 @@ async fn first_bytes(record: &Record, client: &TcpStream, seen: &mut Vec<u8>, ch
                             record.shows(&shown);
                             record.decide_again();
                         }
-                        return Ok(Protocol::Tls);
+                        return Ok(Kind::Tls);
                     }
                 },
+                kind => return Ok(kind),
             }
             if relay::read_more(client, seen).await? == 0 {
-                return if first::incomplete(seen) { Ok(Protocol::Raw) } else { Err(Stop::Gone) };
+                return if first::incomplete(seen) { Ok(Kind::Raw) } else { Err(Stop::Gone) };
             }
         }
     };
@@ -307,7 +321,7 @@ async fn first_words(
     seen: &mut Vec<u8>,
     check: &Check,
     ahead: &mut usize,
-) -> Result<Protocol, Stop> {
+) -> Result<Kind, Stop> {
     let mut wait = None;
     loop {
         let count = match wait {
@@ -318,7 +332,7 @@ async fn first_words(
         match count {
             Ok(count) => {
                 if count? == 0 {
-                    return Ok(Protocol::Raw);
+                    return Ok(Kind::Raw);
                 }
             }
             Err(_) => {
@@ -344,7 +358,7 @@ async fn tunnel(
     dialer: &Dialer,
     entry: &mut Entry,
 ) -> Result<(), Stop> {
-    let mut protocol = None;
+    let mut kind = None;
     let upstream = if *entry == Entry::Connect {
         let upstream = dialer.connect().await?;
         relay::write_all(client, proxy::ESTABLISHED).await?;
@@ -357,7 +371,7 @@ async fn tunnel(
         loop {
             tokio::select! {
                 biased;
-                result = &mut first, if protocol.is_none() => protocol = Some(result?),
+                result = &mut first, if kind.is_none() => kind = Some(result?),
                 result = &mut dial => break result?,
             }
         }
@@ -366,20 +380,26 @@ async fn tunnel(
     record.holds(&upstream);
     let response = Response::default();
     let single = *entry == Entry::Forward;
-    let in_http = AtomicBool::new(false);
+    let (in_http, unchecked) = (AtomicBool::new(false), AtomicBool::new(false));
     let up = async {
         let mut ahead = 0;
-        let protocol = match protocol {
-            Some(protocol) => protocol,
+        let kind = match kind {
+            Some(kind) => kind,
             None => first_words(record, client, &upstream, seen, check, &mut ahead).await?,
         };
-        if single || (protocol == Protocol::Http && !matches!(check, Check::Nothing)) {
+        let checked = !matches!(check, Check::Nothing);
+        if kind == Kind::Text && !timeout(SPEAKS, response.speaks_otherwise()).await.unwrap_or(false) {
+            in_http.store(true, Relaxed);
+            return Err(Problem::unclear(record.place.wanted(), record.port).into());
+        }
+        unchecked.store(checked && matches!(kind, Kind::Raw | Kind::Text), Relaxed);
+        if single || (kind == Kind::Http && checked) {
             in_http.store(true, Relaxed);
             let requests = requests::Requests { record, client, upstream: &upstream, check, response: &response };
             return requests.pump(seen, ahead, single).await;
         }
         if !seen.is_empty() {
-            record.passed(protocol);
+            record.passed(protocol_of(seen).unwrap_or(Protocol::Raw));
             record.up(seen.len() - ahead)?;
             relay::write_all(&upstream, &seen[ahead..]).await?;
             *seen = Vec::new();
@@ -390,6 +410,11 @@ async fn tunnel(
         let watch = |count: usize, bytes: &[u8]| {
             record.passed(Protocol::Raw);
             response.watch(bytes);
+            if unchecked.load(Relaxed) && response.is_http() {
+                let reason = "the server took for HTTP what could not be checked as such";
+                record.stopped(&Problem::denied(reason), Some(Protocol::Raw));
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
             record.down(count)
         };
         let result = relay::pump(&upstream, client, watch).await;

@@ -14,13 +14,22 @@ pub(crate) enum Hello {
 /// The longest ClientHello. With post-quantum key shares they are about 2 KiB, with a ticket in addition 4.
 pub(crate) const MAX: usize = 32 << 10;
 
-/// Whether these bytes begin a TLS handshake.
+/// Whether these bytes begin a TLS handshake: a record, or a hello in the form of SSL 2, which OpenSSL's servers still take.
 pub(crate) fn begins(bytes: &[u8]) -> bool {
-    matches!(bytes, [22] | [22, 3, ..])
+    matches!(bytes, [22] | [22, 3, ..] | [0x80..=0xff, _, 1, 3, ..])
+}
+
+/// Whether so few bytes could become a hello in the form of SSL 2.
+pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x80..=0xff] | [0x80..=0xff, _] | [0x80..=0xff, _, 1])
 }
 
 /// Reads a ClientHello, however it is cut into records.
 pub(crate) fn parse(bytes: &[u8]) -> Hello {
+    if matches!(bytes, [0x80..=0xff, ..]) {
+        // There is no place for a name in it.
+        return Hello::Name(None);
+    }
     let mut message = Vec::new();
     let mut rest = bytes;
     loop {
@@ -164,6 +173,9 @@ pub(crate) mod tests {
     #[test]
     fn a_hello_without_a_name_says_so() {
         assert_eq!(parse(&records(&message(&[extension(43, &[2, 3, 4])]), 9000)), Hello::Name(None));
+        let old = b"\x80\x2e\x01\x03\x01\0\x15\0\0\0\x10";
+        assert!(begins(old) && (1..4).all(|cut| may_begin(&old[..cut])));
+        assert_eq!(parse(old), Hello::Name(None), "the form of SSL 2");
     }
 
     #[test]

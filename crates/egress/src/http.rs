@@ -143,6 +143,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, &'static str> {
         if field.value.iter().any(|b| matches!(b, 0..=8 | 10..=31 | 127)) {
             return Err("a header field has control characters");
         }
+        if holds_field(field.value) {
+            return Err("a header field holds another one behind a line's end of Latin-1");
+        }
         if name.eq_ignore_ascii_case("host") {
             let value = std::str::from_utf8(field.value).ok().and_then(|value| Authority::parse(value.trim()));
             if host.replace(value.ok_or("the Host field is malformed")?).is_some() {
@@ -178,6 +181,16 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, &'static str> {
     }
     let upgrade = upgrade && !downgraded;
     Ok(Head { method: method.to_owned(), target: target.to_owned(), host, body, upgrade, downgraded, minor, fields })
+}
+
+/// Whether a value holds a line's end of Latin-1, and behind it another field: some servers split there.
+fn holds_field(value: &[u8]) -> bool {
+    let mut lines = value.split(|byte| *byte == 0x85);
+    lines.next();
+    lines.any(|line| {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        name.len() < line.len() && name.trim_ascii().iter().all(|byte| byte.is_ascii_graphic())
+    })
 }
 
 /// Takes the offer of another protocol out.
@@ -302,6 +315,8 @@ mod tests {
             "X: a\nY: b",
             "X: a\rY: b",
             "X: a\0b",
+            "X: a\u{85}Host: b.com",
+            "X: a\u{c5} Host : b.com",
             "X y",
         ] {
             let text = format!("GET / HTTP/1.1\r\nHost: ok.com\r\n{fields}\r\n\r\n");

@@ -20,14 +20,21 @@
 //!   always send); programs learn ECH keys from HTTPS records, which the resolver here never gives out.
 //! - HTTP/1: each request's Host, and absolute target, must be that name. Ambiguous framing is answered with 400.
 //!   HTTP/2 without TLS cannot be checked and is denied; name the address in a rule where it is needed.
-//! - Anything else is passed on as it is: ssh, databases, mail. Servers may speak first.
+//! - Text that a lenient server could take for HTTP (odd spaces, line ends, methods or versions; one word and a line's end)
+//!   passes only once the server has spoken first, and not in HTTP: ssh, mail. Otherwise it is answered with 400.
+//! - Binary protocols are passed on as they are: databases. If the server answers in HTTP, the connection is cut.
+//! - A rule that ends in `/tcp` opts out of all of this; where an [`Intercept`] wants the connection, no rule does, and
+//!   nothing but HTTP and TLS passes.
 //!
-//! On a connection to an address that a rule names, nothing is checked but that no shown name is denied.
+//! On a connection to an address that a rule names, nothing is checked but that no shown name is denied; where there are
+//! such rules, text passes as above.
 //!
 //! # Limitations
 //!
 //! Under `internet`, every name has an address inside, whether it exists or not: it is looked up when it is dialed. What
-//! travels inside TLS is not seen here, unless an [`Intercept`] takes the connection over.
+//! travels inside TLS is not seen here, unless an [`Intercept`] takes the connection over. A server that skips binary rubbish
+//! and reads a request behind it, without answering in HTTP before, would be reached with any Host; HTTP servers answer
+//! such rubbish with 400 and close.
 //!
 //! Tested with a doorway of plain loopback sockets and a resolver in memory (`tests/`); parsers with random input.
 
@@ -44,6 +51,8 @@ mod hello;
 pub mod host;
 mod http;
 pub mod intercept;
+#[cfg(test)]
+mod lenient;
 mod limits;
 mod names;
 mod protected;

@@ -63,6 +63,17 @@ impl Problem {
         Self { status: 400, reason: reason.into(), hint: None, denied: true }
     }
 
+    /// A line that is no request, and that a lenient server could take for one.
+    pub(crate) fn unclear(wanted: Wanted<'_>, port: u16) -> Self {
+        let hint = match wanted {
+            Wanted::Name(name) => format!("--allow {name}:{port}/tcp"),
+            Wanted::Address(IpAddr::V4(v4)) => format!("--allow {v4}:{port}/tcp"),
+            Wanted::Address(IpAddr::V6(v6)) => format!("--allow '[{v6}]:{port}/tcp'"),
+        };
+        let reason = "its first line could be taken for an HTTP request and cannot be checked as one";
+        Self { hint: Some(hint), ..Self::malformed(reason) }
+    }
+
     /// The other end cannot be reached.
     pub(crate) fn failed(status: u16, reason: impl Into<String>) -> Self {
         Self { status, reason: reason.into(), hint: None, denied: false }
@@ -104,7 +115,8 @@ pub(crate) async fn refuse(
         let _ = timeout(patience, relay::read_more(client, seen)).await;
     }
     let response = problem.response(place);
-    let answer: &[u8] = if entry != Entry::Direct || first::classify(seen) == Kind::Http || first::common_http(seen) {
+    let text = matches!(first::classify(seen), Kind::Http | Kind::Text);
+    let answer: &[u8] = if entry != Entry::Direct || text || first::common_http(seen) {
         response.as_bytes()
     } else if hello::begins(seen) {
         // A fatal alert: access denied.

@@ -22,10 +22,12 @@ const HEAD: Duration = Duration::from_secs(30);
 /// What is read of a body at once.
 const BODY_READ: usize = 32 << 10;
 
-/// What is known of the server's side: how much it said, and whether its first answer changes the protocol.
+/// What is known of the server's side: how much it said, whether that is HTTP, and whether its first answer changes the
+/// protocol.
 #[derive(Debug, Default)]
 pub(crate) struct Response {
     moved: AtomicU64,
+    language: AtomicU8,
     state: AtomicU8,
     start: Locked<Vec<u8>>,
     known: Notify,
@@ -34,6 +36,13 @@ pub(crate) struct Response {
 const UNKNOWN: u8 = 0;
 const SWITCHED: u8 = 1;
 const STAYED: u8 = 2;
+
+/// What the server's first words are: HTTP, or something else.
+const HTTP: u8 = 1;
+const OTHER: u8 = 2;
+
+/// The start of every answer in HTTP.
+const VERSION: &[u8] = b"HTTP/";
 
 /// The start of an answer that changes the protocol; the digit before the space is any.
 const SWITCHING: [&[u8]; 2] = [b"HTTP/1.1 101", b"HTTP/1.0 101"];
@@ -48,6 +57,14 @@ impl Response {
         let mut start = self.start.lock();
         let missing = SWITCHING[0].len() - start.len();
         start.extend_from_slice(&bytes[..missing.min(bytes.len())]);
+        if self.language.load(SeqCst) == UNKNOWN {
+            let known = start.len().min(VERSION.len());
+            if start[..known] != VERSION[..known] {
+                self.hears(OTHER);
+            } else if known == VERSION.len() {
+                self.hears(HTTP);
+            }
+        }
         if start.len() == SWITCHING[0].len() {
             self.decide(if SWITCHING.contains(&start.as_slice()) { SWITCHED } else { STAYED });
         }
@@ -55,9 +72,17 @@ impl Response {
 
     /// The server says nothing more.
     pub(crate) fn over(&self) {
+        if self.language.load(SeqCst) == UNKNOWN {
+            self.hears(HTTP);
+        }
         if self.state.load(SeqCst) == UNKNOWN {
             self.decide(STAYED);
         }
+    }
+
+    fn hears(&self, language: u8) {
+        self.language.store(language, SeqCst);
+        self.known.notify_waiters();
     }
 
     fn decide(&self, state: u8) {
@@ -75,13 +100,27 @@ impl Response {
         self.moved.load(SeqCst)
     }
 
+    /// Whether the server speaks HTTP, as far as it spoke.
+    pub(crate) fn is_http(&self) -> bool {
+        self.language.load(SeqCst) == HTTP
+    }
+
+    /// Whether the server speaks something else than HTTP; waits for its first words.
+    pub(crate) async fn speaks_otherwise(&self) -> bool {
+        self.known(&self.language).await == OTHER
+    }
+
     /// Whether the first answer changes the protocol; waits for it.
     async fn switches(&self) -> bool {
+        self.known(&self.state).await == SWITCHED
+    }
+
+    async fn known(&self, what: &AtomicU8) -> u8 {
         loop {
             let known = self.known.notified();
-            match self.state.load(SeqCst) {
+            match what.load(SeqCst) {
                 UNKNOWN => known.await,
-                state => return state == SWITCHED,
+                value => return value,
             }
         }
     }

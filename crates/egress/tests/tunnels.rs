@@ -54,10 +54,89 @@ async fn servers_may_speak_first_and_clients_too() {
     let mut client = inside.connect_name("ok.test", server.port()).await;
     client.send("PING").await;
     client.expect("PING").await;
-    client.send(" HTTP/ \0").await;
-    client.expect(" HTTP/ \0").await;
+    client.send("\x01 HTTP/ \0").await;
+    client.expect("\x01 HTTP/ \0").await;
     let (text, end) = inside.connect_name("ok.test", server.port()).await.talk(b"word").await;
     assert_eq!((text.as_str(), end), ("word", End::Closed));
+}
+
+/// A server that answers a method it does not know, and reads on.
+#[tokio::test]
+async fn a_first_line_that_is_no_http_does_not_open_the_connection() {
+    let (inside, server) = inside_with(Manner::Http(OK)).await;
+    let evil = "GET /exfil HTTP/1.1\r\nHost: evil.test\r\n\r\n";
+    let long = format!("{} / HTTP/1.1\r\nHost: ok.test\r\n\r\n", "A".repeat(65));
+    let mut client = inside.connect_name("ok.test", server.port()).await;
+    client.send(&long).await;
+    client.expect(OK).await;
+    let (text, _) = client.ask(evil).await;
+    assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("evil.test"), "a long method is a method: {text}");
+    for first in [
+        "GET\t/x\tHTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        " GET /x HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        "GET /x\r\n\r\n",
+        "get /x\n",
+        "GET\rGET /x\r\nHost: evil.test\r\n\r\n",
+        "\0GET /x HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        "GET /\x01 HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+    ] {
+        let (text, _) = inside.connect_name("ok.test", server.port()).await.ask(format!("{first}{evil}")).await;
+        assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("may not be reached"), "{first:?}: {text:?}");
+    }
+    // Without any sign of HTTP, it waits for the server to speak first, which this one does not.
+    let (text, _) = inside.connect_name("ok.test", server.port()).await.ask(format!("FROB /x\r\n\r\n{evil}")).await;
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text:?}");
+    assert!(text.contains(&format!("--allow ok.test:{}/tcp", server.port())), "{text:?}");
+    assert!(!server.heard().contains("evil") && !server.heard().contains("/x"), "{}", server.heard());
+    let wanted = "could be taken for an HTTP request";
+    inside.event(|event| matches!(event, Event::Denied { reason, .. } if reason.contains(wanted))).await;
+}
+
+#[tokio::test]
+async fn a_server_that_answers_in_http_has_misread_what_is_binary() {
+    let (inside, server) = inside_with(Manner::Http(OK)).await;
+    let mut client = inside.connect_name("ok.test", server.port()).await;
+    client.send("\x01\x02\r\n\r\n").await;
+    assert_eq!(client.rest().await, (String::new(), End::Reset));
+    assert!(inside.denial().await.contains("took for HTTP"));
+}
+
+#[tokio::test]
+async fn text_passes_once_the_server_has_spoken_and_not_in_http() {
+    // As clients of ssh do, which do not wait for the server's line.
+    let (inside, server) = inside_with(Manner::Banner("SSH-2.0-server\r\n")).await;
+    let mut client = inside.connect_name("ok.test", server.port()).await;
+    client.send("SSH-2.0-client of mine\r\n").await;
+    client.expect("SSH-2.0-server\r\nSSH-2.0-client of mine\r\n").await;
+    let timeout = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
+    let (inside, server) = inside_with(Manner::Banner(timeout)).await;
+    let mut client = inside.connect_name("ok.test", server.port()).await;
+    client.expect(timeout).await;
+    let (text, _) = client.ask("FROB /x\r\n\r\n").await;
+    assert!(text.starts_with("HTTP/1.1 400 ") && !server.heard().contains("FROB"), "{text:?}");
+}
+
+#[tokio::test]
+async fn a_rule_for_tcp_opts_out_and_is_shown() {
+    let server = Server::start("127.0.0.2", Manner::Echo).await;
+    let port = server.port();
+    let rules = network(&[format!("ok.test:{port}/tcp"), format!("127.0.0.2:{port}")]);
+    let inside = Inside::with(rules.clone(), |_| {}).await;
+    inside.knows("ok.test", &["127.0.0.2"]);
+    for text in ["*1\r\n$4\r\nPING\r\n", "FROB /x\r\n\r\n", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n"] {
+        assert_eq!(inside.connect_name("ok.test", port).await.talk(text).await.0, text);
+    }
+    let shown = format!("ok.test:{port}/tcp");
+    inside.event(|event| matches!(event, Event::Allowed { rule, .. } if *rule == shown)).await;
+    // Where keys are put in or money is counted, it does not.
+    let inside = Inside::with(rules, |options| options.intercept = Some(Arc::new(Keys))).await;
+    inside.knows("ok.test", &["127.0.0.2"]);
+    let before = server.heard();
+    for text in ["\x01\x02binary", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "FROB /x\r\n\r\n"] {
+        let (answer, _) = inside.connect_name("ok.test", port).await.ask(text).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "{text:?}: {answer:?}");
+    }
+    assert_eq!(server.heard(), before);
 }
 
 #[tokio::test]

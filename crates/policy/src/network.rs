@@ -102,11 +102,15 @@ pub enum Decision {
     Allow {
         /// The rule, as it was written.
         rule: String,
+        /// Whether it opts out of checks: `/tcp`.
+        tcp: bool,
     },
     /// A person decides.
     Ask {
         /// The rule, as it was written.
         rule: String,
+        /// Whether it opts out of checks: `/tcp`.
+        tcp: bool,
     },
     /// It may not.
     Deny {
@@ -201,21 +205,24 @@ impl Network {
         }
         if wanted == Wanted::Name(HOST_NAME) {
             return if self.host_ports.contains(&port) {
-                Decision::Allow { rule: format!("host port {port}") }
+                Decision::Allow { rule: format!("host port {port}"), tcp: true }
             } else {
                 Decision::Deny { reason: Denial::HostPort }
             };
         }
-        let hit =
-            |rules: &[Rule]| rules.iter().find(|r| r.host.matches(wanted) && r.ports.allow(port)).map(Rule::to_string);
-        if let Some(rule) = hit(&self.ask) {
-            return Decision::Ask { rule };
+        // Of several rules that hold, one that opts out of checks counts: somebody wrote it for that.
+        let hit = |rules: &[Rule]| {
+            let hits = || rules.iter().filter(|rule| rule.host.matches(wanted) && rule.ports.allow(port));
+            hits().find(|rule| rule.tcp).or_else(|| hits().next()).map(|rule| (rule.to_string(), rule.tcp))
+        };
+        if let Some((rule, tcp)) = hit(&self.ask) {
+            return Decision::Ask { rule, tcp };
         }
-        if let Some(rule) = hit(&self.allow) {
-            return Decision::Allow { rule };
+        if let Some((rule, tcp)) = hit(&self.allow) {
+            return Decision::Allow { rule, tcp };
         }
         if self.internet {
-            return Decision::Allow { rule: "internet".into() };
+            return Decision::Allow { rule: "internet".into(), tcp: false };
         }
         let listed = self.allow.iter().chain(&self.ask).any(|rule| rule.host.matches(wanted));
         Decision::Deny { reason: if listed { Denial::Port } else { Denial::Unlisted } }
@@ -359,6 +366,22 @@ mod tests {
             assert_eq!(verdict(&network, host, port), expected, "{host}:{port}");
         }
         assert!(network.resolves("y.ask.a.com") && !network.resolves("x.ask.a.com"));
+    }
+
+    #[test]
+    fn a_rule_for_tcp_opts_out_whatever_its_place_and_nothing_else_does() {
+        let opts_out = |network: &Network, host| match network.decide(Wanted::Name(host), 443) {
+            Decision::Allow { rule, tcp } | Decision::Ask { rule, tcp } => {
+                assert_eq!(tcp, rule.ends_with("/tcp"), "{rule}");
+                tcp
+            }
+            Decision::Deny { .. } => panic!("{host} is denied"),
+        };
+        let listed = network(&["*.a.com", "db.a.com:443/tcp", "b.a.com/tcp"], &["b.a.com"], &[]);
+        assert!(opts_out(&listed, "db.a.com") && !opts_out(&listed, "x.a.com"));
+        assert!(!opts_out(&listed, "b.a.com"), "what a person is asked about is what they see");
+        let internet = Network { internet: true, ..network(&["db.a.com/tcp"], &[], &[]) };
+        assert!(opts_out(&internet, "db.a.com") && !opts_out(&internet, "x.a.com"));
     }
 
     #[test]

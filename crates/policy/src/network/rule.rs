@@ -3,7 +3,8 @@
 //! ```text
 //! api.github.com            that name, at 80 and 443
 //! *.example.com:443         every name below it, not example.com itself
-//! db.example.com:5432/tcp   one port
+//! db.example.com:5432       one port
+//! db.example.com:6379/tcp   one port, where nobody looks at what is said
 //! 10.0.0.5:8000-8100        an address, a range of ports
 //! 10.0.0.0/8:*              a network, every port
 //! [fd00::5]:22  [fd00::/8]:443  fd00::/8
@@ -11,6 +12,9 @@
 //!
 //! Without ports, a rule that allows means 80 and 443 (a name that may be browsed need not be a mail server), for
 //! addresses too; a rule that denies means every port.
+//!
+//! `/tcp` opts out of what the egress checks on a connection to a name: neither the Host of HTTP requests nor the server
+//! name of TLS is held against the name, and a protocol of text that could be taken for HTTP is passed on.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,6 +33,8 @@ pub struct Rule {
     pub host: Host,
     /// At which ports.
     pub ports: Ports,
+    /// Whether what is said there is nobody's business: `/tcp`.
+    pub tcp: bool,
 }
 
 /// What a rule names.
@@ -157,11 +163,12 @@ impl fmt::Display for Rule {
             Host::Net(net) => write!(f, "{net}")?,
         }
         match self.ports {
-            Ports::Unsaid => Ok(()),
-            Ports::ALL => f.write_str(":*"),
-            Ports::Range(first, last) if first == last => write!(f, ":{first}"),
-            Ports::Range(first, last) => write!(f, ":{first}-{last}"),
+            Ports::Unsaid => {}
+            Ports::ALL => f.write_str(":*")?,
+            Ports::Range(first, last) if first == last => write!(f, ":{first}")?,
+            Ports::Range(first, last) => write!(f, ":{first}-{last}")?,
         }
+        if self.tcp { f.write_str("/tcp") } else { Ok(()) }
     }
 }
 
@@ -209,17 +216,17 @@ fn parse(text: &str) -> Result<Rule, String> {
     if let Some((_, host)) = text.rsplit_once('@') {
         return Err(format!("a user name cannot be part of it; write '{host}'"));
     }
-    let text = match text.strip_suffix("/tcp") {
-        Some(rest) => rest,
+    let (text, tcp) = match text.strip_suffix("/tcp") {
+        Some(rest) => (rest, true),
         None if text.ends_with("/udp") => {
             let rest = text.trim_end_matches("/udp");
             return Err(format!("only TCP leads out (names are resolved without a rule); write '{rest}'"));
         }
-        None => &text,
+        None => (text.as_str(), false),
     };
     let (host, ports) = split_ports(text)?;
     let ports = ports.map_or(Ok(Ports::Unsaid), |ports| parse_ports(host, ports))?;
-    Ok(Rule { host: parse_host(host)?, ports })
+    Ok(Rule { host: parse_host(host)?, ports, tcp })
 }
 
 /// What was probably meant by a URL.
@@ -429,11 +436,14 @@ mod tests {
         for (text, printed) in [
             ("api.github.com", "api.github.com"),
             ("API.GitHub.Com:443", "api.github.com:443"),
-            ("*.example.com:443/tcp", "*.example.com:443"),
+            ("*.example.com:443/TCP", "*.example.com:443/tcp"),
+            ("example.com/tcp", "example.com/tcp"),
             ("_dmarc.example.com", "_dmarc.example.com"),
             ("xn--mnchen-3ya.de", "xn--mnchen-3ya.de"),
             ("db:5432", "db:5432"),
-            ("10.0.0.5:5432/tcp", "10.0.0.5:5432"),
+            ("10.0.0.5:5432/tcp", "10.0.0.5:5432/tcp"),
+            ("10.0.0.0/8/tcp", "10.0.0.0/8/tcp"),
+            ("[fd00::/8]:443/tcp", "[fd00::/8]:443/tcp"),
             ("10.0.0.0/8", "10.0.0.0/8"),
             ("10.0.0.0/8:8000-8100", "10.0.0.0/8:8000-8100"),
             ("10.0.0.0/8:1-65535", "10.0.0.0/8:*"),

