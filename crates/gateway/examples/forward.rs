@@ -68,7 +68,7 @@ fn gateway(config: &Config) -> Result<(Gateway, Vec<(String, String)>), Failure>
         authority: Arc::new(authority),
         secrets,
         headers: Vec::new(),
-        account: Accounts::new(None).open("sandbox", config.budget.clone()),
+        account: Accounts::new(None).open("sandbox", "", config.budget.clone()),
         prices: Arc::new(prices),
         roots: Arc::new(roots),
         llm_hosts: config.llm.clone(),

@@ -21,8 +21,15 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub enum Owner {
     /// One sandbox, by its id.
     Sandbox(String),
-    /// All sandboxes of a budget group.
+    /// All sandboxes of a budget group: `TENANT/NAME`, or the name alone for the group of nobody in particular.
     Group(String),
+}
+
+impl Owner {
+    /// The group of a tenant. Names of groups hold no `/`, so tenants never meet.
+    pub fn group(tenant: &str, name: &str) -> Self {
+        Self::Group(if tenant.is_empty() { name.to_owned() } else { format!("{tenant}/{name}") })
+    }
 }
 
 /// What an account has come to. To be stored, so that a server that starts again goes on from there.
@@ -137,11 +144,13 @@ impl Accounts {
         Arc::new(Self { entries: Mutex::new(records.into_iter().map(entry).collect()), persist })
     }
 
-    /// The account of a sandbox, with its budget.
-    pub fn open(self: &Arc<Self>, sandbox: impl Into<String>, budget: Budget) -> Account {
+    /// The account of a sandbox, with its budget. Groups are its tenant's: those of others are other groups, whatever
+    /// their names.
+    pub fn open(self: &Arc<Self>, sandbox: impl Into<String>, tenant: impl Into<String>, budget: Budget) -> Account {
         Account(Arc::new(Inner {
             accounts: self.clone(),
             sandbox: Owner::Sandbox(sandbox.into()),
+            tenant: tenant.into(),
             budget: Mutex::new(budget),
             told: AtomicBool::new(false),
         }))
@@ -198,6 +207,7 @@ pub struct Account(Arc<Inner>);
 struct Inner {
     accounts: Arc<Accounts>,
     sandbox: Owner,
+    tenant: String,
     budget: Mutex<Budget>,
     /// Whether it was told that the cap is reached.
     told: AtomicBool,
@@ -256,7 +266,7 @@ impl Account {
     }
 
     fn owners(&self, budget: &Budget) -> Vec<Owner> {
-        let group = budget.group.clone().map(Owner::Group);
+        let group = budget.group.as_ref().map(|name| Owner::group(&self.0.tenant, name));
         std::iter::once(self.0.sandbox.clone()).chain(group).collect()
     }
 
@@ -391,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_call_is_paid_with_what_it_came_to() {
-        let account = Accounts::new(None).open("a", dollars(100));
+        let account = Accounts::new(None).open("a", "", dollars(100));
         let call = account.reserve(usd(80)).unwrap();
         let refusal = account.reserve(usd(30)).unwrap_err();
         assert_eq!(refusal.which, Cap::Usd);
@@ -407,7 +417,7 @@ mod tests {
 
     #[test]
     fn what_nobody_saw_end_costs_the_worst_case() {
-        let account = Accounts::new(None).open("a", dollars(100));
+        let account = Accounts::new(None).open("a", "", dollars(100));
         drop(account.reserve(usd(60)).unwrap());
         assert_eq!(account.spent().spent, Amount::default());
         let mut call = account.reserve(usd(60)).unwrap();
@@ -421,7 +431,7 @@ mod tests {
     fn a_group_spends_from_one_pot() {
         let accounts = Accounts::new(None);
         let budget = Budget { group: Some("team".into()), tokens: Some(Tokens(100)), ..Budget::default() };
-        let (one, two) = (accounts.open("one", budget.clone()), accounts.open("two", budget));
+        let (one, two) = (accounts.open("one", "", budget.clone()), accounts.open("two", "", budget));
         let tokens = |tokens| Amount { micro_usd: 0, tokens };
         one.reserve(tokens(70)).unwrap().settle(tokens(70));
         let refusal = two.reserve(tokens(40)).unwrap_err();
@@ -432,8 +442,23 @@ mod tests {
     }
 
     #[test]
+    fn groups_of_the_same_name_are_not_shared_between_tenants() {
+        let accounts = Accounts::new(None);
+        let budget = Budget { group: Some("team".into()), tokens: Some(Tokens(100)), ..Budget::default() };
+        let open = |sandbox: &str, tenant: &str| accounts.open(sandbox, tenant, budget.clone());
+        let tokens = |tokens| Amount { micro_usd: 0, tokens };
+        let (mine, also_mine, theirs) = (open("a", "key:me"), open("b", "key:me"), open("c", "key:them"));
+        mine.reserve(tokens(100)).unwrap().settle(tokens(100));
+        assert!(also_mine.reserve(tokens(1)).is_err());
+        theirs.reserve(tokens(100)).unwrap().settle(tokens(40));
+        assert_eq!(accounts.record(&Owner::group("key:me", "team")).spent.tokens, 100);
+        assert_eq!(accounts.record(&Owner::group("key:them", "team")).spent.tokens, 40);
+        assert_eq!(accounts.record(&Owner::group("", "team")).spent.tokens, 0);
+    }
+
+    #[test]
     fn calls_at_the_same_time_do_not_overshoot() {
-        let account = Accounts::new(None).open("a", dollars(1000));
+        let account = Accounts::new(None).open("a", "", dollars(1000));
         let admitted: usize = std::thread::scope(|scope| {
             let call = |_| {
                 let account = account.clone();
@@ -458,12 +483,12 @@ mod tests {
         let persist: Persist = Arc::new(move |records| {
             store.lock().unwrap().extend(records.iter().map(|record| (record.owner.clone(), record.clone())));
         });
-        let account = Accounts::new(Some(persist)).open("a", dollars(100));
+        let account = Accounts::new(Some(persist)).open("a", "", dollars(100));
         account.reserve(usd(50)).unwrap().settle(usd(20));
         let _under_way = account.reserve(usd(40)).unwrap();
         let json = serde_json::to_string(&stored.lock().unwrap().values().collect::<Vec<_>>()).unwrap();
         let records: Vec<Record> = serde_json::from_str(&json).unwrap();
-        let again = Accounts::restore(records, None).open("a", dollars(100));
+        let again = Accounts::restore(records, None).open("a", "", dollars(100));
         assert_eq!(again.spent().spent.micro_usd, 60);
         assert!(again.reserve(usd(41)).is_err() && again.reserve(usd(40)).is_ok());
     }
@@ -471,7 +496,7 @@ mod tests {
     #[test]
     fn rates_slide() {
         let budget = Budget { requests_per_minute: Some(2), exec_per_minute: Some(1), ..Budget::default() };
-        let account = Accounts::new(None).open("a", budget);
+        let account = Accounts::new(None).open("a", "", budget);
         let start = Instant::now();
         let at = |seconds| account.reserve_at(usd(0), start + Duration::from_secs(seconds));
         assert!(at(0).is_ok() && at(30).is_ok());

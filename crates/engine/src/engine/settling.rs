@@ -106,7 +106,7 @@ impl Engine {
         }
         Standing {
             journal: Journal::new(&self.ledger, id, &patron.actor),
-            account: self.accounts().open(id, spec.budget.clone()),
+            account: self.accounts().open(id, patron.tenant(), spec.budget.clone()),
             environment: patron.private.environment(spec.lacks("placeholders")),
         }
     }

@@ -82,7 +82,16 @@ impl Default for Outside {
     }
 }
 
+/// Who acts for the server's own user, over its socket or with the first key.
+const OWN_USER: &str = "key:local";
+
 impl Patron {
+    /// Whose budget groups its sandbox spends from: every owner has their own. Those of the server's own user have plain
+    /// names.
+    pub fn tenant(&self) -> &str {
+        if self.actor == OWN_USER { "" } else { &self.actor }
+    }
+
     /// One who has no secrets, and nobody to ask.
     pub fn plain(actor: &str) -> Self {
         Self {

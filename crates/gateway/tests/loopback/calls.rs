@@ -256,7 +256,7 @@ async fn a_group_spends_from_one_pot_over_plain_http_to_a_host_of_ones_own() {
     let mut gates = Vec::new();
     for sandbox in ["one", "two"] {
         let host = Host::start(&["x"], false, keeping(move |_| answer(200, usage)).0).await;
-        let account = accounts.open(sandbox, budget(r#"{"tokens":2500,"group":"team"}"#));
+        let account = accounts.open(sandbox, "", budget(r#"{"tokens":2500,"group":"team"}"#));
         let own = LlmHost { host: "host.sloplet.internal:8000".parse().unwrap(), shape: Shape::OpenAi };
         let mut gate = Gate::with(host, Vec::new(), account, vec![own]);
         (gate.target.name, gate.target.port, gate.target.tls) = ("host.sloplet.internal".into(), 8000, false);

@@ -180,7 +180,7 @@ pub fn secret(rule: &str, value: &str) -> Secret {
 
 impl Gate {
     pub fn new(host: Host, secrets: Vec<Secret>, budget: Budget) -> Self {
-        let account = Accounts::new(None).open("sandbox", budget);
+        let account = Accounts::new(None).open("sandbox", "", budget);
         Self::with(host, secrets, account, Vec::new())
     }
 
