@@ -52,6 +52,20 @@ const HOP: [&str; 8] = [
 /// Headers that open the sandbox: not for what runs inside, nor to be seen by it.
 const SECRETS: [&str; 4] = ["x-api-key", "x-access-token", "e2b-traffic-access-token", "e2b-sandbox-id"];
 
+/// Headers of an answer that mean more than the answer: the whole origin, which previews by path share with this server
+/// and with each other.
+const ORIGIN_WIDE: [&str; 9] = [
+    "alt-svc",
+    "clear-site-data",
+    "nel",
+    "origin-agent-cluster",
+    "public-key-pins",
+    "report-to",
+    "reporting-endpoints",
+    "service-worker-allowed",
+    "strict-transport-security",
+];
+
 /// `/preview/<id>/<port>/…`.
 pub fn router() -> Router<App> {
     Router::new()
@@ -217,6 +231,7 @@ async fn forward(
             return ApiError::new(StatusCode::GATEWAY_TIMEOUT, format!("no answer from port {port}")).into_response();
         }
     };
+    confine(response.headers_mut(), prefix);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = hyper::upgrade::on(&mut response);
         tokio::spawn(async move {
@@ -242,6 +257,11 @@ fn prepare(request: &mut Request<Body>, own_host: &str, prefix: &str) -> Result<
     let upgrade = headers.get(UPGRADE).cloned();
     strip(headers, &HOP);
     strip(headers, &SECRETS);
+    let cookies = own_cookies(headers, prefix);
+    headers.remove(COOKIE);
+    if !cookies.is_empty() {
+        headers.insert(COOKIE, HeaderValue::from_str(&cookies)?);
+    }
     let key = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     if key.is_some_and(|value| value.starts_with("Bearer e2b_")) {
         headers.remove(AUTHORIZATION);
@@ -258,8 +278,101 @@ fn prepare(request: &mut Request<Body>, own_host: &str, prefix: &str) -> Result<
     Ok(())
 }
 
+/// How the names of a preview's cookies begin in the browser, where it shares an origin with others: cookies belong to a
+/// host, whatever its ports, and a request does not say for which path they were set.
+fn cookie_mark(prefix: &str) -> String {
+    match prefix.strip_prefix("/preview/") {
+        Some(place) => format!("sloplet_{}_", place.replace('/', "_")),
+        None => String::new(),
+    }
+}
+
+/// The cookies of a request that the server inside has set: not a link's, and none of another preview or program.
+fn own_cookies(headers: &HeaderMap, prefix: &str) -> String {
+    let mark = cookie_mark(prefix);
+    let all = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let pairs = all.flat_map(|value| value.split(';')).map(str::trim);
+    let own = pairs.filter_map(|pair| pair.strip_prefix(mark.as_str())).filter(|pair| !pair.starts_with(LINK));
+    own.filter(|pair| !pair.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// Keeps an answer to its preview: no header that means the whole origin, and cookies for its own path alone.
+fn confine(headers: &mut HeaderMap, prefix: &str) {
+    if !prefix.is_empty() {
+        strip(headers, &ORIGIN_WIDE);
+    }
+    let cookies: Vec<HeaderValue> = headers.get_all(SET_COOKIE).into_iter().cloned().collect();
+    headers.remove(SET_COOKIE);
+    for cookie in cookies {
+        let confined = cookie.to_str().ok().and_then(|cookie| HeaderValue::from_str(&own_cookie(cookie, prefix)).ok());
+        if let Some(confined) = confined {
+            headers.append(SET_COOKIE, confined);
+        }
+    }
+}
+
+/// A cookie of the server inside as the browser gets it: for this host alone, and, by path, for the preview's path and
+/// under a name of its own.
+fn own_cookie(cookie: &str, prefix: &str) -> String {
+    let mut parts = cookie.split(';');
+    let pair = parts.next().unwrap_or_default().trim_start();
+    let foreign = |part: &&str| {
+        let name = part.split('=').next().unwrap_or_default().trim();
+        name.eq_ignore_ascii_case("domain") || (!prefix.is_empty() && name.eq_ignore_ascii_case("path"))
+    };
+    let path = if prefix.is_empty() { String::new() } else { format!("; Path={prefix}/") };
+    let rest: String = parts.filter(|part| !foreign(part)).map(|part| format!(";{part}")).collect();
+    format!("{}{pair}{rest}{path}", cookie_mark(prefix))
+}
+
 fn strip(headers: &mut HeaderMap, names: &[&str]) {
     for name in names {
         headers.remove(*name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX: &str = "/preview/abc/8000";
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn an_answer_by_path_means_nothing_beyond_its_path() {
+        let said = [
+            ("service-worker-allowed", "/"),
+            ("clear-site-data", "\"*\""),
+            ("strict-transport-security", "max-age=1"),
+            ("content-type", "text/html"),
+            ("set-cookie", "a=b; Path=/; Domain=example.com; HttpOnly"),
+            ("set-cookie", "sloplet_link_8000=1; path=/preview/other/8000/"),
+        ];
+        let mut by_path = headers(&said);
+        confine(&mut by_path, PREFIX);
+        let cookies: Vec<&str> = by_path.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap()).collect();
+        let link = "sloplet_abc_8000_sloplet_link_8000=1; Path=/preview/abc/8000/";
+        assert_eq!(cookies, ["sloplet_abc_8000_a=b; HttpOnly; Path=/preview/abc/8000/", link]);
+        assert_eq!(by_path.len(), 3, "{by_path:?}");
+        let mut by_host = headers(&said);
+        confine(&mut by_host, "");
+        assert_eq!(by_host.get(SET_COOKIE).unwrap(), "a=b; Path=/; HttpOnly", "no cookie for its neighbours");
+        assert!(by_host.contains_key("service-worker-allowed"), "it has an origin of its own");
+    }
+
+    #[test]
+    fn a_server_inside_sees_its_own_cookies_alone() {
+        let shown = "session=of-another-program; sloplet_abc_8000_a=b; sloplet_link_8000=1-2; sloplet_abc_80_c=d";
+        let request = headers(&[("cookie", shown), ("cookie", "sloplet_abc_8000_e=f")]);
+        assert_eq!(own_cookies(&request, PREFIX), "a=b; e=f");
+        assert_eq!(own_cookies(&headers(&[("cookie", "a=b; sloplet_link_8000=1-2; c=d")]), ""), "a=b; c=d");
+        assert_eq!(own_cookies(&HeaderMap::new(), PREFIX), "");
     }
 }
