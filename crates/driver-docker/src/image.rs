@@ -39,6 +39,10 @@ pub async fn find(client: &bollard::Docker, name: &str) -> Result<Image, DriverE
         }
         Err(error) => return Err(failed(&step, explain(&error))),
     };
+    let names = found.repo_tags.iter().chain(&found.repo_digests).flatten();
+    if !is_among(name, names.map(String::as_str)) {
+        return Err(failed(&step, "images are found by their whole names, not by ids"));
+    }
     let config = found.config.unwrap_or_default();
     let pair = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     let wish = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -59,6 +63,26 @@ pub async fn find(client: &bollard::Docker, name: &str) -> Result<Image, DriverE
     image.digest = found.id.unwrap_or_default();
     image.size_bytes = found.size.unwrap_or_default().try_into().unwrap_or_default();
     Ok(image)
+}
+
+/// Whether a name is one of an image's own: the engine would also find it by a part of its id.
+fn is_among<'n>(name: &str, mut own: impl Iterator<Item = &'n str>) -> bool {
+    fn plain(name: &str) -> &str {
+        let name = name.strip_prefix("docker.io/").unwrap_or(name);
+        name.strip_prefix("library/").unwrap_or(name)
+    }
+    // A name by tag and digest stands for the digest.
+    let wanted = match name.split_once('@') {
+        Some((tagged, digest)) => {
+            let (folder, last) = tagged.rsplit_once('/').map_or(("", tagged), |(folder, last)| (folder, last));
+            let last = last.split(':').next().unwrap_or(last);
+            let slash = if folder.is_empty() { "" } else { "/" };
+            format!("{folder}{slash}{last}@{digest}")
+        }
+        None if name.rsplit('/').next().is_some_and(|last| last.contains(':')) => name.to_owned(),
+        None => format!("{name}:latest"),
+    };
+    own.any(|own| plain(own) == plain(&wanted))
 }
 
 /// What is known of an image's files, remembered by the image's digest.
@@ -171,5 +195,32 @@ impl<'a> Files<'a> {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_found_by_their_whole_names_and_not_by_ids() {
+        let id = "sha256:4bcff63911fcb4448bd4fdacec207030997caf25e9bea4045fa6c8c44de311d1";
+        let digest = format!("ghcr.io/a/b@{id}");
+        let own = ["debian:stable-slim", "ghcr.io/a/b:latest", "localhost:5000/x:latest", &digest];
+        for name in [
+            "debian:stable-slim",
+            "docker.io/library/debian:stable-slim",
+            "ghcr.io/a/b",
+            "ghcr.io/a/b:latest",
+            "localhost:5000/x",
+            &digest,
+            &digest.replace('@', ":1@"),
+        ] {
+            assert!(is_among(name, own.into_iter()), "{name}");
+        }
+        for name in ["4bcff63911fc", "4bcf", id, "sha256", "debian", "b", "a/b", "x", "4bcff63911fc:latest"] {
+            assert!(!is_among(name, own.into_iter()), "{name}");
+        }
+        assert!(!is_among("4bcff63911fc", std::iter::empty()), "an image without a name");
     }
 }

@@ -3,14 +3,13 @@
 //! The registry is hostile too: every blob is capped at its announced size and checked against its digest twice, by
 //! the client while it comes in and by the import when it is read.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::net::IpAddr;
+use std::sync::Arc;
 
-use oci_client::Reference;
-use oci_client::client::{Client, ClientConfig, ClientProtocol};
-use oci_client::secrets::RegistryAuth;
-use tokio::io::AsyncWrite;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
 
 use crate::digest::sha256_hex;
 use crate::error::{ImageError, printable};
@@ -18,23 +17,11 @@ use crate::image::{Image, Progress, ProgressFn};
 use crate::import::Import;
 use crate::limits::LimitExceeded;
 use crate::oci::{self, ConfigFile, Descriptor, Document, Platform, hex_of};
+use crate::reference::Reference;
+use crate::registry::{Registry, explain};
 use crate::staging::Staging;
 use crate::store::{ImportLock, Store};
 use crate::{layer, name};
-
-/// Kinds of documents that are understood; the answer is judged by its content nevertheless.
-const ACCEPTED: [&str; 4] = [
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-];
-
-/// A manifest is a few kilobytes. The client reads it whole, so time is what bounds a registry that never ends.
-const MANIFEST_TIMEOUT: Duration = Duration::from_secs(60);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Without a single byte.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to pull and as whom.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +30,44 @@ pub struct PullOptions {
     pub platform: Option<Platform>,
     /// Account at the registry; none is anonymous.
     pub credentials: Option<Credentials>,
+    /// Whom it may connect to; anybody if left out.
+    pub vetting: Option<Vetting>,
+    /// The name that the image is stored under; its own if left out.
+    pub name: Option<String>,
+}
+
+/// Decides whom a pull may connect to: the registry, whoever gives out its tokens, and where its blobs are.
+#[derive(Clone)]
+pub struct Vetting(Arc<dyn Vet>);
+
+/// Decides about hosts before they are looked up, and about their addresses afterwards.
+pub trait Vet: Send + Sync + 'static {
+    /// Whether this host may be asked at that port; `address` where it is one.
+    fn admit(&self, host: &str, port: u16, address: Option<IpAddr>) -> Result<(), String>;
+
+    /// Whether an address that a name has may be dialed.
+    fn dial(&self, name: &str, address: IpAddr) -> Result<(), String>;
+}
+
+impl Vetting {
+    /// By this.
+    pub fn new(vet: impl Vet) -> Self {
+        Self(Arc::new(vet))
+    }
+}
+
+impl std::ops::Deref for Vetting {
+    type Target = dyn Vet;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl std::fmt::Debug for Vetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Vetting")
+    }
 }
 
 /// An account at a registry.
@@ -52,6 +77,13 @@ pub struct Credentials {
     pub username: String,
     /// Its password or token.
     pub password: String,
+}
+
+impl Credentials {
+    /// As a registry is shown them.
+    pub(crate) fn basic(&self) -> String {
+        format!("Basic {}", STANDARD.encode(format!("{}:{}", self.username, self.password)))
+    }
 }
 
 impl std::fmt::Debug for Credentials {
@@ -70,7 +102,8 @@ impl Store {
         options: PullOptions,
         progress: ProgressFn<'_>,
     ) -> Result<Image, ImageError> {
-        let name = name::canonical(reference)?;
+        let name = name::canonical(options.name.as_deref().unwrap_or(reference))?;
+        name::canonical(reference)?;
         let pull = Pull::new(self, reference, &options)?;
         let staging = self.staging()?;
         let lock = self.import_lock()?;
@@ -110,31 +143,17 @@ struct Pull<'a> {
     store: &'a Store,
     text: &'a str,
     reference: Reference,
-    client: Client,
-    auth: RegistryAuth,
+    registry: Registry,
     platform: Platform,
 }
 
 impl<'a> Pull<'a> {
     fn new(store: &'a Store, text: &'a str, options: &PullOptions) -> Result<Self, ImageError> {
-        let reference: Reference = text.parse().map_err(|e| failed(text, e))?;
-        let loopback = is_loopback(reference.resolve_registry());
-        let config = ClientConfig {
-            protocol: if loopback { ClientProtocol::Http } else { ClientProtocol::Https },
-            connect_timeout: Some(CONNECT_TIMEOUT),
-            read_timeout: Some(READ_TIMEOUT),
-            user_agent: concat!("sloplet/", env!("CARGO_PKG_VERSION")),
-            ..ClientConfig::default()
-        };
-        // Fails only when the program has chosen a provider already, which then serves as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::try_from(config).map_err(|e| failed(text, e))?;
-        let auth = match &options.credentials {
-            Some(c) => RegistryAuth::Basic(c.username.clone(), c.password.clone()),
-            None => RegistryAuth::Anonymous,
-        };
+        let reference = Reference::parse(text).map_err(|e| failed(text, e))?;
+        let registry = Registry::new(&reference, options.credentials.clone(), options.vetting.clone());
+        let registry = registry.map_err(|e| failed(text, e))?;
         let platform = options.platform.clone().unwrap_or_else(Platform::of_host);
-        Ok(Pull { store, text, reference, client, auth, platform })
+        Ok(Pull { store, text, reference, registry, platform })
     }
 
     /// Fetches all that is missing into `<staging>/pulled`; returns the manifest and its digest.
@@ -168,26 +187,24 @@ impl<'a> Pull<'a> {
 
     /// The manifest for the platform, through at most one index.
     async fn manifest(&self) -> Result<(Document, String), ImageError> {
-        let mut reference = self.reference.clone();
-        let mut expected = reference.digest().map(str::to_owned);
+        let mut version = self.reference.version.clone();
         for _ in 0..2 {
-            let request = self.client.pull_manifest_raw(&reference, &self.auth, &ACCEPTED);
-            let answer = tokio::time::timeout(MANIFEST_TIMEOUT, request).await;
-            let (bytes, _) = answer.map_err(|e| failed(self.text, e))?.map_err(|e| failed(self.text, e))?;
-            if bytes.len() as u64 > self.store.limits.metadata_bytes {
-                return Err(LimitExceeded::Metadata(self.store.limits.metadata_bytes).into());
-            }
+            let most = self.store.limits.metadata_bytes;
+            let bytes = self.registry.manifest(&version, most).await.map_err(|e| failed(self.text, e))?;
             let digest = format!("sha256:{}", sha256_hex(&bytes));
-            if let Some(expected) = expected.take_if(|expected| *expected != digest) {
-                return Err(ImageError::DigestMismatch { what: "manifest".to_owned(), expected, actual: digest });
+            if hex_of(&version).is_ok() && version != digest {
+                return Err(ImageError::DigestMismatch {
+                    what: "manifest".to_owned(),
+                    expected: version,
+                    actual: digest,
+                });
             }
             let document: Document = oci::parse(&bytes, "manifest")?;
             let Some(chosen) = document.choose(&self.platform, self.text)? else {
                 return Ok((document, digest));
             };
             hex_of(&chosen.digest)?;
-            reference = self.reference.clone_with_digest(chosen.digest.clone());
-            expected = Some(chosen.digest.clone());
+            version.clone_from(&chosen.digest);
         }
         Err(ImageError::manifest(self.text, "an index within an index"))
     }
@@ -203,21 +220,26 @@ impl<'a> Pull<'a> {
             return Ok(()); // the same layer twice in one image
         }
         progress(Progress::Fetching { digest: descriptor.digest.clone(), bytes: descriptor.size });
-        let file = tokio::fs::File::create(&path).await.map_err(|e| ImageError::store("create", &path, e))?;
-        let out = CappedFile { file, left: descriptor.size };
+        let broken = |reason: String| failed(self.text, format!("blob {}: {reason}", descriptor.digest));
+        let mut file = tokio::fs::File::create(&path).await.map_err(|e| ImageError::store("create", &path, e))?;
         // By digest alone: a descriptor's own `urls` could point anywhere.
-        let fetched = self.client.pull_blob(&self.reference, descriptor.digest.as_str(), out).await;
-        fetched.map_err(|e| failed(self.text, format!("blob {}: {e}", descriptor.digest)))
+        let mut response = self.registry.blob(&descriptor.digest).await.map_err(broken)?;
+        let (mut left, mut hash) = (descriptor.size, Sha256::new());
+        while let Some(chunk) = response.chunk().await.map_err(|error| broken(explain(&error)))? {
+            left = left
+                .checked_sub(chunk.len() as u64)
+                .ok_or_else(|| broken("the registry sent more than it announced".to_owned()))?;
+            hash.update(&chunk);
+            file.write_all(&chunk).await.map_err(|e| ImageError::store("write", &path, e))?;
+        }
+        file.flush().await.map_err(|e| ImageError::store("write", &path, e))?;
+        let actual: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        if actual != hex_of(&descriptor.digest)? {
+            let (expected, actual) = (descriptor.digest.clone(), format!("sha256:{actual}"));
+            return Err(ImageError::DigestMismatch { what: "blob".to_owned(), expected, actual });
+        }
+        Ok(())
     }
-}
-
-/// Only these may be spoken to without TLS: nobody sits in between.
-fn is_loopback(registry: &str) -> bool {
-    let host = match registry.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => registry.split(':').next().unwrap_or_default(),
-    };
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn failed(reference: &str, reason: impl ToString) -> ImageError {
@@ -225,44 +247,9 @@ fn failed(reference: &str, reason: impl ToString) -> ImageError {
     ImageError::Pull { reference: printable(reference.as_bytes()), reason }
 }
 
-/// A file that takes as many bytes as were announced and not one more.
-struct CappedFile {
-    file: tokio::fs::File,
-    left: u64,
-}
-
-impl AsyncWrite for CappedFile {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        if buf.len() as u64 > self.left {
-            return Poll::Ready(Err(std::io::Error::other("the registry sent more than it announced")));
-        }
-        let written = std::task::ready!(Pin::new(&mut self.file).poll_write(cx, buf))?;
-        self.left = self.left.saturating_sub(written as u64);
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.file).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.file).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn plain_http_is_for_loopback_only() {
-        for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "[::1]:5000"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["docker.io", "localhost.evil.com:5000", "127.0.0.1.evil.com", "10.0.0.1:5000", "[fe80::1]", ""] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
 
     #[test]
     fn a_password_is_never_shown() {

@@ -10,7 +10,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::{Tar, gzip, layout, run, sha256, store};
-use sloplet_image::{Image, ImageError, LimitExceeded, Limits, Platform, Progress, PullOptions, Store, silent};
+use sloplet_image::{
+    Image, ImageError, LimitExceeded, Limits, Platform, Progress, PullOptions, Store, Vet, Vetting, silent,
+};
 
 /// A registry of the test's own, stopped when dropped.
 struct Registry {
@@ -236,4 +238,102 @@ fn clear_errors() {
     for bad in ["", "UPPER CASE", "../x", "host", "a\nb"] {
         assert!(matches!(pull(&store, bad), Err(ImageError::BadName { .. } | ImageError::Pull { .. })), "{bad}");
     }
+}
+
+/// Answers every request with what `answer` says of its path, and remembers the requests.
+fn fake(answer: impl Fn(&str) -> String + Send + 'static) -> (u16, std::sync::Arc<Mutex<Vec<String>>>) {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, seen) = (listener.local_addr().unwrap().port(), std::sync::Arc::new(Mutex::new(Vec::new())));
+    let kept = seen.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let path = lines.next().unwrap_or_default().split(' ').nth(1).unwrap_or_default().to_owned();
+            while lines.next().is_some_and(|line| !line.is_empty()) {}
+            let reply = answer(&path);
+            kept.lock().unwrap().push(path);
+            let _ = stream.write_all(reply.as_bytes());
+        }
+    });
+    (port, seen)
+}
+
+fn reply(status: &str, header: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nConnection: close\r\n{header}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Lets a pull connect to one port of this machine.
+struct Only(u16);
+
+impl Vet for Only {
+    fn admit(&self, _: &str, port: u16, address: Option<std::net::IpAddr>) -> Result<(), String> {
+        match address {
+            Some(_) if port != self.0 => Err(format!("port {port} is refused")),
+            _ => Ok(()),
+        }
+    }
+
+    fn dial(&self, name: &str, address: std::net::IpAddr) -> Result<(), String> {
+        Err(format!("{name} at {address} is refused"))
+    }
+}
+
+#[test]
+fn a_pull_connects_to_nobody_that_was_not_vetted_whoever_leads_there() {
+    let (_data, store) = store();
+    let (inner, reached) = fake(|_| reply("200 OK", "X: y", "INTERNAL-SERVICE-SECRET-BODY"));
+    let leads = move |path: &str| match path {
+        _ if path.contains("realm") => {
+            let place = format!("WWW-Authenticate: Bearer realm=\"http://127.0.0.1:{inner}/admin?x=1\",service=\"x\"");
+            reply("401 Unauthorized", &place, "{}")
+        }
+        _ if path.contains("name") => {
+            let place = format!("WWW-Authenticate: Bearer realm=\"http://localhost:{inner}/admin\"");
+            reply("401 Unauthorized", &place, "{}")
+        }
+        _ => reply("307 Temporary Redirect", &format!("Location: http://127.0.0.1:{inner}/admin"), ""),
+    };
+    let (port, _) = fake(leads);
+    let pull = |reference: String, vetting: Vetting| {
+        let options = PullOptions { vetting: Some(vetting), ..PullOptions::default() };
+        pull_as(&store, &reference, options, &silent).unwrap_err().to_string()
+    };
+    for repository in ["realm", "name", "redirect"] {
+        let error = pull(format!("127.0.0.1:{port}/{repository}/x:1"), Vetting::new(Only(port)));
+        assert!(error.contains("is refused"), "{repository}: {error}");
+    }
+    // The registry itself, by its address and by a name.
+    for host in ["127.0.0.1", "localhost"] {
+        let error = pull(format!("{host}:{inner}/x:1"), Vetting::new(Only(port)));
+        assert!(error.contains("is refused"), "{host}: {error}");
+    }
+    assert_eq!(*reached.lock().unwrap(), [""; 0]);
+}
+
+#[test]
+fn what_a_registry_says_when_it_refuses_is_not_told() {
+    let (_data, store) = store();
+    let (port, _) = fake(|path| match path {
+        _ if path.contains("missing") => reply("404 Not Found", "X: y", "INTERNAL-SERVICE-SECRET-BODY"),
+        _ if path.contains("account") => reply("401 Unauthorized", "WWW-Authenticate: Basic", "SECRET-BODY"),
+        _ if path.contains("broken") => reply("500 Oh SECRET-BODY", "X: y", "INTERNAL-SERVICE-SECRET-BODY"),
+        _ => reply("200 OK", "X: y", "INTERNAL-SERVICE-SECRET-BODY"),
+    });
+    for repository in ["missing", "account", "broken", "other"] {
+        let error = pull(&store, &format!("127.0.0.1:{port}/{repository}:1")).unwrap_err().to_string();
+        assert!(!error.contains("SECRET-BODY"), "{repository}: {error}");
+    }
+}
+
+#[test]
+fn an_image_is_stored_under_the_name_that_was_asked_for() {
+    let registry = Registry::start();
+    let (data, store) = store();
+    let reference = registry.push(&layout(data.path(), &layers()), "tool:1");
+    let options = PullOptions { name: Some("pulled-for-me".into()), ..PullOptions::default() };
+    let image = pull_as(&store, &reference, options, &silent).unwrap();
+    assert_eq!(image.name, "pulled-for-me:latest");
+    assert!(store.resolve("pulled-for-me").is_ok() && store.resolve(&reference).is_err());
 }

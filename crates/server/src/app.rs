@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use sloplet_engine::life::Sandboxes;
 use sloplet_engine::origins::Origins;
-use sloplet_engine::template::Templates;
+use sloplet_engine::template::{Registries, Templates};
 use sloplet_ledger::Ledger;
 use sloplet_store::Store;
 use tokio::sync::Semaphore;
@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::refusals::Refusals;
 use crate::ssh::{Door, SshKeys};
 use crate::storage::{MISSING, Storage};
+use crate::walls::Walls;
 
 /// How many may look through the ledger at once: it can be long.
 const READERS: usize = 2;
@@ -35,6 +36,10 @@ pub struct Config {
     pub public_previews: bool,
     /// The S3 that it may use, and which objects of it.
     pub s3: Option<(sloplet_s3::Client, Vec<sloplet_s3::Root>)>,
+    /// Which registries keys may pull from.
+    pub registries: Registries,
+    /// Which walls keys may use.
+    pub walls: Walls,
     /// A protection that its sandboxes lack, for tests of the verifier: see [`sloplet_policy::weakness`].
     pub weaken: Option<&'static str>,
 }
@@ -64,7 +69,7 @@ impl App {
         let keys = Keys::open(&store)?;
         let ssh_keys = SshKeys::open(&store);
         let storage = config.s3.clone().map(|(client, roots)| Storage::new(client, roots, &store));
-        let templates = Templates::open(sandboxes.clone(), &store, &config.data)?;
+        let templates = Templates::open(sandboxes.clone(), &store, &config.data, config.registries.clone())?;
         Ok(Self(Arc::new(Inner {
             config,
             sandboxes,

@@ -225,6 +225,11 @@ impl Access {
         self.key.as_ref().map_or_else(|| LOCAL.to_owned(), |key| format!("key:{key}"))
     }
 
+    /// What opens a thing of theirs, for those who may use it: whoever may only look gets no token in any answer.
+    pub fn token(&self, token: &str) -> Option<String> {
+        (self.scope >= Scope::Use).then(|| token.to_owned())
+    }
+
     /// Refuses those who may less.
     pub fn require(&self, scope: Scope) -> Result<(), ApiError> {
         if self.scope >= scope {
@@ -305,6 +310,13 @@ mod tests {
         assert!(keys.access(&format!("{secret}0")).is_err());
         assert!(keys.remove(&key.id).unwrap());
         assert!(keys.access(&secret).is_err());
+    }
+
+    #[test]
+    fn whoever_may_only_look_gets_no_token() {
+        let access = |scope| Access { scope, ..Access::local() };
+        assert_eq!(access(Scope::Read).token("secret"), None);
+        assert_eq!(access(Scope::Use).token("secret").as_deref(), Some("secret"));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! - [`storage`]: the S3 that it may use.
 //! - [`traces`]: spans for OpenTelemetry. [`metrics`]: counters for Prometheus.
 //! - [`ssh`]: public keys for logins; the server for them is a crate of its own.
-//! - [`auth`]: keys, scopes, quotas. [`listen`]: sockets, TLS, time-outs.
+//! - [`auth`]: keys, scopes, quotas. [`walls`]: what keys may use. [`listen`]: sockets, TLS, time-outs.
 //!
 //! # Tests
 //! `crates/sloplet/tests` run the server for real, with E2B's own packages as clients.
@@ -32,6 +32,7 @@ pub mod ssh;
 pub mod storage;
 pub mod traces;
 pub mod v1;
+pub mod walls;
 
 pub use app::{App, Config};
 pub use error::ApiError;

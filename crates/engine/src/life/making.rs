@@ -15,6 +15,7 @@ use super::pool::claim::Claim;
 use super::private::Values;
 use super::record::{NewSandbox, Record, State, VolumeMount};
 use super::sandboxes::{Quota, Sandboxes, Slot};
+use super::tenant::tenant_of;
 use super::volume::Volume;
 use crate::engine::{EngineError, SavedMemory, new_id, new_secret};
 use crate::failpoint::{Point, reach};
@@ -199,11 +200,13 @@ impl Sandboxes {
         let (mut count, mut memory, mut known, mut named) = (0u64, 0u64, None, false);
         for slot in slots.values() {
             slot.with_record(|record| {
+                if tenant_of(&record.owner) == tenant_of(owner) {
+                    count += 1;
+                    memory = memory.saturating_add(record.request.spec.limits.memory.0);
+                }
                 if record.owner != owner {
                     return;
                 }
-                count += 1;
-                memory = memory.saturating_add(record.request.spec.limits.memory.0);
                 named |= request.name.is_some() && record.request.name == request.name;
                 if request.idempotency_key.is_some() && record.request.idempotency_key == request.idempotency_key {
                     known = Some((slot.clone(), record.request == request));

@@ -26,7 +26,7 @@ pub mod record;
 pub mod sandboxes;
 mod saving;
 pub mod snapshot;
-mod sweeping;
+mod tenant;
 mod to_the_end;
 pub mod volume;
 
@@ -44,4 +44,5 @@ pub use process::{Processes, Tracked};
 pub use record::{NewSandbox, OnTimeout, Record, State, VolumeMount};
 pub use sandboxes::{Filter, Quota, Sandboxes};
 pub use snapshot::Snapshot;
+pub use tenant::{builder_of, tenant_of};
 pub use volume::{Volume, Volumes};

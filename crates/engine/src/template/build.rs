@@ -11,12 +11,12 @@ use sloplet_wire::Exit;
 
 use super::log::{MAX_LINE, Splitter};
 use super::record::{Build, Level, Reason};
-use super::registry::{BUILDER, Recipe, Running, Source, Templates};
-use super::resolve::Origin;
+use super::registry::{Recipe, Running, Source, Templates};
+use super::resolve::{Origin, pulled_name};
 use super::step::{Step, absolute, expand};
 use super::{cache, copy, provision};
 use crate::engine::new_id;
-use crate::life::{self, Ended, LifeError, NewSandbox, Next, Quota, Reached, Tracked};
+use crate::life::{self, Ended, LifeError, NewSandbox, Next, Quota, Reached, Tracked, builder_of};
 use crate::sandbox::Command;
 
 /// How long a build may take. Whatever happens, it is over then.
@@ -58,10 +58,13 @@ struct Failed {
 }
 
 /// Runs a build to its end, and remembers that.
-pub(super) async fn run(templates: Templates, build: Build, recipe: Recipe, running: Arc<Running>) {
+pub(super) async fn run(templates: Templates, build: Build, recipe: Recipe, quota: Quota, running: Arc<Running>) {
+    let builder = builder_of(&build.owner);
     let mut work = Work {
         templates: &templates,
         build: &build,
+        builder: &builder,
+        quota,
         recipe: &recipe,
         running: &running,
         sandbox: None,
@@ -82,7 +85,7 @@ pub(super) async fn run(templates: Templates, build: Build, recipe: Recipe, runn
     };
     let outcome = outcome.map_err(|message| Failed { step: work.step.clone(), message });
     if let Some(sandbox) = work.sandbox.take()
-        && let Err(error) = templates.0.sandboxes.destroy(BUILDER, &sandbox).await
+        && let Err(error) = templates.0.sandboxes.destroy(&builder, &sandbox).await
     {
         tracing::warn!(%error, build = build.id, "cannot remove the sandbox of a build");
     }
@@ -108,6 +111,9 @@ pub(super) async fn run(templates: Templates, build: Build, recipe: Recipe, runn
 struct Work<'a> {
     templates: &'a Templates,
     build: &'a Build,
+    /// Who owns its sandbox, on behalf of the build's owner.
+    builder: &'a str,
+    quota: Quota,
     recipe: &'a Recipe,
     running: &'a Running,
     sandbox: Option<String>,
@@ -128,7 +134,8 @@ struct Work<'a> {
 
 impl Work<'_> {
     async fn carry_out(&mut self) -> Result<(), String> {
-        let _room = self.templates.0.room.acquire().await.map_err(|error| error.to_string())?;
+        let room = self.templates.0.room(&self.build.owner);
+        let _room = room.acquire().await.map_err(|error| error.to_string())?;
         let keys = self.begin().await?;
         let done = self.resume(&keys).await?;
         let count = self.recipe.steps.len();
@@ -190,7 +197,9 @@ impl Work<'_> {
 
     async fn start_sandbox(&mut self) -> Result<(), String> {
         let mut limits = self.build.resources.limits();
-        limits.memory = limits.memory.max(LEAST_MEMORY);
+        // As much as its owner may have at all.
+        let least = self.quota.memory.map_or(LEAST_MEMORY, |most| LEAST_MEMORY.min(ByteSize(most)));
+        limits.memory = limits.memory.max(least);
         limits.disk = limits.disk.max(sloplet_policy::Limits::default().disk);
         let request = NewSandbox {
             spec: Spec { image: self.image.clone(), limits, ..Spec::default() },
@@ -202,7 +211,7 @@ impl Work<'_> {
             ready: self.starts_something.then(|| "true".into()),
             ..NewSandbox::default()
         };
-        let record = self.templates.0.sandboxes.create(BUILDER, request, &Quota::default()).await.map_err(text)?;
+        let record = self.templates.0.sandboxes.create(self.builder, request, &self.quota).await.map_err(text)?;
         self.sandbox = Some(record.id);
         let no_root = self.run(&self.root, "/", &["/bin/sh", "-c", "exit 0"]).await;
         if self.root != self.user && no_root.is_err_and(|why| why.contains(NO_USER)) {
@@ -217,7 +226,7 @@ impl Work<'_> {
         let Some(sandbox) = self.sandbox.clone() else { return Ok(()) };
         let sandboxes = &self.templates.0.sandboxes;
         let image = cache::image_name(key);
-        if let Err(error) = sandboxes.save_as(BUILDER, &sandbox, &image, |_| ()).await {
+        if let Err(error) = sandboxes.save_as(self.builder, &sandbox, &image, |_| ()).await {
             // The build itself can go on without.
             tracing::warn!(%error, build = self.build.id, "cannot keep what a step has made");
             return Ok(());
@@ -226,7 +235,7 @@ impl Work<'_> {
         let bytes = size(&image).saturating_sub(size(&self.image));
         self.templates.remember_cached(&self.build.owner, key, bytes).map_err(text)?;
         self.sandbox = None;
-        sandboxes.destroy(BUILDER, &sandbox).await.map_err(text)?;
+        sandboxes.destroy(self.builder, &sandbox).await.map_err(text)?;
         self.image = image;
         self.start_sandbox().await
     }
@@ -256,20 +265,23 @@ impl Work<'_> {
 
     /// The image to start from. One that is not here is pulled.
     async fn origin(&self) -> Result<Origin, String> {
-        let (name, credentials) = match &self.recipe.source {
+        let (name, credentials, anywhere) = match &self.recipe.source {
             Source::Template(name) => {
                 return self.templates.resolve(&self.build.owner, name).map_err(text);
             }
-            Source::Image { name, credentials } => (name, credentials.clone()),
+            Source::Image { name, credentials, anywhere } => (name, credentials.clone(), *anywhere),
         };
-        if let Some(origin) = self.templates.image_origin(name).map_err(text)? {
+        let pulled = pulled_name(&self.build.owner, name);
+        let own = || self.templates.pulled_origin(&pulled, name);
+        if let Some(origin) = self.templates.image_origin(name).map_err(text)?.or(own().map_err(text)?) {
             return Ok(origin);
         }
+        let vetting = if anywhere { None } else { Some(self.templates.0.registries.admit(name)?) };
         self.say(Level::Info, &format!("'{name}' is not on this host: pulling it"));
         let images = self.templates.0.sandboxes.engine().images().map_err(text)?;
-        images.pull(name, PullOptions { credentials, platform: None }, &|_| {}).await.map_err(text)?;
-        let origin = self.templates.image_origin(name).map_err(text)?;
-        origin.ok_or_else(|| format!("'{name}' cannot be used as an image"))
+        let options = PullOptions { credentials, vetting, name: Some(pulled.clone()), ..PullOptions::default() };
+        images.pull(name, options, &|_| {}).await.map_err(text)?;
+        own().map_err(text)?.ok_or_else(|| format!("'{name}' cannot be used as an image"))
     }
 
     async fn take(&mut self, step: &Step) -> Result<(), String> {
@@ -396,7 +408,7 @@ impl Work<'_> {
             }
             config.start = start.or(config.start.take());
         };
-        self.templates.0.sandboxes.save_as(BUILDER, &sandbox, &self.build.image(), adjust).await.map_err(text)
+        self.templates.0.sandboxes.save_as(self.builder, &sandbox, &self.build.image(), adjust).await.map_err(text)
     }
 
     async fn reach(&self) -> Result<Reached, String> {

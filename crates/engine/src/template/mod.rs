@@ -13,6 +13,7 @@ mod log;
 mod names;
 mod provision;
 pub mod record;
+mod registries;
 mod registry;
 mod resolve;
 pub mod step;
@@ -20,6 +21,7 @@ mod tags;
 mod uploads;
 
 pub use record::{Build, Level, LogEntry, Reason, Resources, Status, Tag, Template};
+pub use registries::{Registries, RegistryHost};
 pub use registry::{NewBuild, Recipe, Source, Templates};
 pub use resolve::{Origin, is_private};
 pub use step::{Step, StepRequest};

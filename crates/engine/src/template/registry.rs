@@ -12,16 +12,14 @@ use super::cache::Cached;
 use super::log::Log;
 use super::names::{self, DEFAULT_TAG};
 use super::record::{Build, KeptLog, LogEntry, Reason, Resources, Status, Template};
+use super::registries::Registries;
 use super::step::{MAX_STEPS, Step, StepRequest};
 use super::uploads::Uploads;
 use crate::engine::{new_id, new_secret};
 use crate::life::clock::now_ms;
-use crate::life::{Filter, LifeError, Sandboxes};
+use crate::life::{LifeError, Quota, Sandboxes, tenant_of};
 
-/// Owns the sandboxes in which builds run: nobody sees them in a listing.
-pub(super) const BUILDER: &str = "template-builds";
-
-/// Builds whose steps run at the same time; others wait.
+/// Builds of one owner whose steps run at the same time; others of theirs wait.
 const AT_ONCE: usize = 4;
 
 /// Builds of one owner that wait or run.
@@ -45,7 +43,9 @@ pub(super) struct Inner {
     pub(super) cache: Collection<Cached>,
     pub(super) uploads: Uploads,
     pub(super) running: Mutex<HashMap<String, Arc<Running>>>,
-    pub(super) room: Semaphore,
+    /// Where each owner's builds wait for each other.
+    room: Mutex<HashMap<String, Arc<Semaphore>>>,
+    pub(super) registries: Registries,
     /// Held while a record is read, changed and written.
     pub(super) changing: Mutex<()>,
 }
@@ -77,6 +77,8 @@ pub enum Source {
         name: String,
         /// The account at that registry.
         credentials: Option<Credentials>,
+        /// Whether it may be pulled from anywhere: for those who run the server.
+        anywhere: bool,
     },
     /// Another template.
     Template(String),
@@ -122,7 +124,7 @@ impl Recipe {
 
 impl Templates {
     /// Reads them. Builds that an earlier server left unfinished have failed; what is left of them is removed.
-    pub fn open(sandboxes: Sandboxes, store: &Store, data: &Path) -> Result<Self, StoreError> {
+    pub fn open(sandboxes: Sandboxes, store: &Store, data: &Path, registries: Registries) -> Result<Self, StoreError> {
         let inner = Inner {
             sandboxes,
             templates: store.collection(),
@@ -131,7 +133,8 @@ impl Templates {
             cache: store.collection(),
             uploads: Uploads::open(data.join("uploads")),
             running: Mutex::default(),
-            room: Semaphore::new(AT_ONCE),
+            room: Mutex::default(),
+            registries,
             changing: Mutex::default(),
         };
         let templates = Self(Arc::new(inner));
@@ -155,14 +158,15 @@ impl Templates {
 
     /// Removes the sandboxes in which an earlier server built.
     fn clean_up(&self) {
-        let left = self.0.sandboxes.list(BUILDER, &Filter::default());
+        let mut left = self.0.sandboxes.all();
+        left.retain(|sandbox| tenant_of(&sandbox.owner) != sandbox.owner);
         if left.is_empty() {
             return;
         }
         let sandboxes = self.0.sandboxes.clone();
         tokio::spawn(async move {
             for sandbox in left {
-                if let Err(error) = sandboxes.destroy(BUILDER, &sandbox.id).await {
+                if let Err(error) = sandboxes.destroy(&sandbox.owner, &sandbox.id).await {
                     tracing::warn!(%error, sandbox = sandbox.id, "cannot remove the sandbox of an old build");
                 }
             }
@@ -233,8 +237,15 @@ impl Templates {
         Ok((template, build))
     }
 
-    /// Starts a build that was asked for.
-    pub fn start(&self, owner: &str, template: &str, build: &str, recipe: Recipe) -> Result<(), LifeError> {
+    /// Starts a build that was asked for. Its sandbox counts as one of its owner's, who may have so much.
+    pub fn start(
+        &self,
+        owner: &str,
+        template: &str,
+        build: &str,
+        recipe: Recipe,
+        quota: &Quota,
+    ) -> Result<(), LifeError> {
         let running = Arc::new(Running::default());
         let build = {
             let _changing = self.0.change();
@@ -255,7 +266,7 @@ impl Templates {
             self.0.running().insert(build.id.clone(), running.clone());
             build
         };
-        tokio::spawn(super::build::run(self.clone(), build, recipe, running));
+        tokio::spawn(super::build::run(self.clone(), build, recipe, *quota, running));
         Ok(())
     }
 
@@ -337,6 +348,13 @@ impl Templates {
 impl Inner {
     pub(super) fn change(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where an owner's builds wait for each other; those of others do not matter to them.
+    pub(super) fn room(&self, owner: &str) -> Arc<Semaphore> {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        room.retain(|_, room| Arc::strong_count(room) > 1);
+        room.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone()
     }
 
     pub(super) fn running(&self) -> MutexGuard<'_, HashMap<String, Arc<Running>>> {

@@ -1,5 +1,6 @@
 //! From what a client calls a template to an image.
 
+use sha2::{Digest, Sha256};
 use sloplet_image::{ImageError, Store};
 
 use super::record::{IMAGES, Resources, Template};
@@ -23,7 +24,17 @@ pub struct Origin {
 }
 
 /// How the names of images that belong to somebody begin.
-const PRIVATE: [&str; 5] = [IMAGES, cache::IMAGES, "snapshot-", "saved-", "fork-"];
+const PRIVATE: [&str; 6] = [IMAGES, cache::IMAGES, PULLED, "snapshot-", "saved-", "fork-"];
+
+/// How the names of images begin that were pulled for somebody.
+const PULLED: &str = "pulled-";
+
+/// Under which name an image is stored that an owner has pulled, with their account perhaps. Others pull it themselves.
+pub(super) fn pulled_name(owner: &str, reference: &str) -> String {
+    let hash = Sha256::digest(format!("{owner}\0{reference}"));
+    let digits: String = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
+    format!("{PULLED}{digits}")
+}
 
 /// Whether an image belongs to somebody: it is found by the name of a template or snapshot of theirs, never by its own.
 pub fn is_private(image: &str) -> bool {
@@ -77,6 +88,21 @@ impl Templates {
             template: Some(template.id),
             resources,
         })
+    }
+
+    /// An image that an owner has pulled, under the name that they know.
+    pub(super) fn pulled_origin(&self, image: &str, shown: &str) -> Result<Option<Origin>, LifeError> {
+        match self.0.sandboxes.engine().images()?.resolve(image) {
+            Ok(_) => Ok(Some(Origin {
+                image: image.to_owned(),
+                id: shown.to_owned(),
+                alias: Some(shown.to_owned()),
+                template: None,
+                resources: Resources::default(),
+            })),
+            Err(ImageError::Unknown { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// An image of this host.
@@ -138,12 +164,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_image_that_was_pulled_belongs_to_who_pulled_it() {
+        let (mine, theirs) = (pulled_name("me", "ghcr.io/a/b"), pulled_name("them", "ghcr.io/a/b"));
+        assert!(mine != theirs && is_private(&mine) && is_private(&theirs));
+        assert_ne!(pulled_name("a", "b:c"), pulled_name("a\0b", ":c"));
+    }
+
+    #[test]
     fn only_names_of_images_for_everybody_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let images = Store::open(folder.path()).unwrap();
         assert!(is_stored(&images, "host").unwrap());
-        for name in ["", "/", "/etc", "./x", "~/x", "../..", "etc/ssh", "nothing", "template-a:b", "snapshot-a", "a b"]
-        {
+        for name in [
+            "",
+            "/",
+            "/etc",
+            "./x",
+            "~/x",
+            "../..",
+            "etc/ssh",
+            "nothing",
+            "template-a:b",
+            "snapshot-a",
+            "pulled-a",
+            "a b",
+        ] {
             assert!(!is_stored(&images, name).unwrap(), "{name}");
         }
     }

@@ -474,7 +474,7 @@ impl Sandbox {
             started_ms,
             ends_ms,
             failure,
-            token: (access.scope >= Scope::Use).then_some(token),
+            token: access.token(&token),
         }
     }
 }

@@ -54,6 +54,7 @@ pub async fn make(
         }
         Some(pool) => from_pool(app, access, pool.clone(), wanted, idempotency_key)?,
     };
+    app.config().walls.admit(app.sandboxes().engine(), access, &mut request.spec)?;
     request.spec.weaken = app.config().weaken;
     Ok(app.sandboxes().create_with(&access.owner, request, values, &access.quota).await?)
 }

@@ -59,6 +59,19 @@ pub struct Serve {
     #[arg(long, value_name = "S3", env = "SLOPLET_S3", value_delimiter = ',')]
     pub s3: Vec<sloplet_s3::Root>,
 
+    /// A registry that keys may pull images from, at a public address or not: HOST or HOST:PORT. Can be repeated. [default:
+    /// any at a public address]
+    #[arg(long = "registry", value_name = "HOST", env = "SLOPLET_REGISTRIES", value_delimiter = ',')]
+    pub registries: Vec<sloplet_engine::template::RegistryHost>,
+
+    /// Drivers that keys may use, with commas between them. [default: all but docker]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub drivers: Option<Vec<String>>,
+
+    /// The weakest isolation that keys may use: process, container, gvisor or vm. What asks for less gets this.
+    #[arg(long, value_name = "LEVEL")]
+    pub min_isolation: Option<sloplet_policy::Isolation>,
+
     /// Verify the walls again and again, so often.
     #[arg(long, value_name = "TIME")]
     pub verify_every: Option<Span>,

@@ -12,7 +12,8 @@ use anyhow::{Context, bail};
 use rustix::net::SocketType;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sloplet_engine::life::{Quota, Sandboxes};
-use sloplet_engine::{Places, Trust};
+use sloplet_engine::template::Registries;
+use sloplet_engine::{Engine, Places, Trust};
 use sloplet_policy::Radius;
 use sloplet_s3::{Client, Root, Settings};
 use sloplet_server::auth::{LOCAL, Scope};
@@ -20,6 +21,7 @@ use sloplet_server::gate::Gate;
 use sloplet_server::listen::{self, Listeners};
 use sloplet_server::retention::{self, Keep};
 use sloplet_server::traces::{Collector, Exporter, Traces};
+use sloplet_server::walls::Walls;
 use sloplet_server::{App, Config};
 use sloplet_store::Store;
 use sloplet_sys::private;
@@ -93,12 +95,22 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
+/// A driver that nobody knows would silently be allowed to nobody.
+fn check_drivers(engine: &Engine, listed: &[String]) -> anyhow::Result<()> {
+    for name in listed {
+        let spec = sloplet_policy::Spec { driver: Some(name.clone()), ..sloplet_policy::Spec::default() };
+        engine.driver_name(&spec).context("--drivers")?;
+    }
+    Ok(())
+}
+
 async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     let radius = match &options.config {
         Some(path) => Trust::of(&setup::places(data.clone())?.data).settings(Some(path), Path::new("/"), &[])?.protect,
         None => Radius::default(),
     };
     let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius));
+    check_drivers(&engine, options.drivers.as_deref().unwrap_or_default())?;
     let places = engine.places().clone();
     let store = Store::open(&places.data)?;
     let tls = match (&options.tls_cert, &options.tls_key) {
@@ -117,6 +129,8 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         internet: options.allow_internet,
         public_previews: options.public_previews,
         s3: storage(&options.s3)?,
+        registries: Registries::new(options.registries.clone()),
+        walls: Walls { drivers: options.drivers.clone(), least: options.min_isolation },
         weaken: options.weaken.as_deref().map(sloplet_policy::weakness::for_test).transpose()?,
     };
     let app = App::new(config, sandboxes.clone(), store)?;

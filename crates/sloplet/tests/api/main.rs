@@ -11,3 +11,4 @@ mod files;
 mod processes;
 mod sandboxes;
 mod sessions;
+mod tenants;

@@ -114,7 +114,7 @@ async fn create(
     }
     let metadata = asked.metadata.unwrap_or_default();
     let (isolation, driver) = wall(&metadata)?;
-    let request = NewSandbox {
+    let mut request = NewSandbox {
         spec: Spec {
             image: origin.image,
             isolation,
@@ -141,11 +141,12 @@ async fn create(
         idempotency_key: idempotency_key(headers)?,
         ..NewSandbox::default()
     };
+    app.config().walls.admit(app.sandboxes().engine(), access, &mut request.spec)?;
     let record = app.sandboxes().create(&access.owner, request, &access.quota).await?;
     if let Some(template) = &origin.template {
         app.templates().used(template)?;
     }
-    Ok((StatusCode::CREATED, axum::Json(Sandbox::of(app, &record))))
+    Ok((StatusCode::CREATED, axum::Json(Sandbox::of(app, access, &record))))
 }
 
 /// The wall that metadata name: E2B's clients have no other words for it. How strong it is (`sloplet.isolation`), or which

@@ -11,7 +11,7 @@ use sloplet_engine::template::{UploadError, Uploads};
 use super::extract::Path;
 use super::query::Query;
 use crate::app::App;
-use crate::auth::Access;
+use crate::auth::{Access, Scope};
 use crate::error::ApiError;
 
 /// Says whether the files are here, and where they can be sent to.
@@ -21,6 +21,7 @@ pub async fn address(
     headers: HeaderMap,
     Path((template, hash)): Path<(String, String)>,
 ) -> Result<(StatusCode, axum::Json<Value>), ApiError> {
+    access.require(Scope::Use)?;
     Uploads::check_hash(&hash)?;
     app.templates().get(&access.owner, &template)?;
     let uploads = app.templates().uploads();

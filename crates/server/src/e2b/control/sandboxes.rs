@@ -27,7 +27,7 @@ pub async fn info(
     if shown::state(record.state).is_none() {
         return Err(LifeError::no_sandbox(&id).into());
     }
-    Ok(axum::Json(Detail::of(&app, &record)))
+    Ok(axum::Json(Detail::of(&app, &access, &record)))
 }
 
 pub async fn kill(State(app): State<App>, access: Access, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
@@ -56,7 +56,7 @@ pub async fn connect(
     }
     let (record, resumed) = app.sandboxes().connect(&access.owner, &id, Some(timeout)).await?;
     let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, axum::Json(Sandbox::of(&app, &record))))
+    Ok((status, axum::Json(Sandbox::of(&app, &access, &record))))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -82,7 +82,7 @@ pub async fn resume(
         app.sandboxes().stop(&access.owner, &id).await?;
     }
     let (record, _) = app.sandboxes().connect(&access.owner, &id, Some(timeout)).await?;
-    Ok((StatusCode::CREATED, axum::Json(Sandbox::of(&app, &record))))
+    Ok((StatusCode::CREATED, axum::Json(Sandbox::of(&app, &access, &record))))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -178,7 +178,7 @@ pub async fn fork(
     };
     let forks = app.sandboxes().fork(&access.owner, &id, count, &access.quota, &change).await?;
     let forked = |fork| match fork {
-        Ok(record) => Forked::Sandbox(Sandbox::of(&app, &record)),
+        Ok(record) => Forked::Sandbox(Sandbox::of(&app, &access, &record)),
         Err(error) => {
             let error = ApiError::from(error);
             Forked::Error(json!({"code": error.status.as_u16(), "message": error.message}))

@@ -6,6 +6,7 @@ use sloplet_engine::life::{OnTimeout, Record, State};
 
 use super::time;
 use crate::app::App;
+use crate::auth::Access;
 
 /// What the SDKs take for the version of the service inside; the newest that they ask for.
 pub const ENVD_VERSION: &str = "0.6.4";
@@ -27,23 +28,26 @@ pub struct Sandbox {
     #[serde(rename = "clientID")]
     client_id: &'static str,
     envd_version: &'static str,
-    envd_access_token: String,
-    traffic_access_token: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envd_access_token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traffic_access_token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alias: Option<String>,
     domain: Option<String>,
 }
 
 impl Sandbox {
-    /// Of this record.
-    pub fn of(app: &App, record: &Record) -> Self {
+    /// Of this record, with what opens it for those who may use it.
+    pub fn of(app: &App, access: &Access, record: &Record) -> Self {
+        let token = access.token(&record.token);
         Self {
             template_id: record.template().to_owned(),
             sandbox_id: record.id.clone(),
             client_id: CLIENT,
             envd_version: ENVD_VERSION,
-            envd_access_token: record.token.clone(),
-            traffic_access_token: record.token.clone(),
+            envd_access_token: token.clone(),
+            traffic_access_token: token,
             alias: alias(app, record),
             domain: app.config().domain.clone(),
         }
@@ -113,7 +117,8 @@ impl Listed {
 pub struct Detail {
     #[serde(flatten)]
     listed: Listed,
-    envd_access_token: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envd_access_token: Option<String>,
     domain: Option<String>,
     allow_internet_access: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,8 +134,8 @@ struct Lifecycle {
 }
 
 impl Detail {
-    /// Of this record.
-    pub fn of(app: &App, record: &Record) -> Self {
+    /// Of this record, with what opens it for those who may use it.
+    pub fn of(app: &App, access: &Access, record: &Record) -> Self {
         let (_, network) = super::network::shown(record.request.network.as_ref());
         let on_timeout = match record.request.on_timeout {
             OnTimeout::Destroy => "kill",
@@ -138,7 +143,7 @@ impl Detail {
         };
         Self {
             listed: Listed::of(app, record),
-            envd_access_token: record.token.clone(),
+            envd_access_token: access.token(&record.token),
             domain: app.config().domain.clone(),
             // What it has, which may be less than was asked for.
             allow_internet_access: record.request.spec.network.internet,

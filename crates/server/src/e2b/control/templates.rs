@@ -17,7 +17,7 @@ use super::query::Query;
 use super::shown::ENVD_VERSION;
 use super::{snapshots, time};
 use crate::app::App;
-use crate::auth::Access;
+use crate::auth::{Access, Scope};
 use crate::error::ApiError;
 
 /// Log entries of one answer; the SDKs ask again for more.
@@ -129,7 +129,10 @@ pub async fn start(
     };
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let source = match (given(asked.from_image), given(asked.from_template)) {
-        (Some(name), None) => Source::Image { name, credentials },
+        (Some(name), None) => {
+            let anywhere = access.scope >= Scope::Admin;
+            Source::Image { name, credentials, anywhere }
+        }
         (None, Some(template)) => Source::Template(template),
         _ => return Err(ApiError::bad_request("exactly one of fromImage and fromTemplate must be given")),
     };
@@ -144,7 +147,7 @@ pub async fn start(
     if asked.force == Some(true) {
         recipe = recipe.uncached();
     }
-    app.templates().start(&access.owner, &template, &build, recipe)?;
+    app.templates().start(&access.owner, &template, &build, recipe, &access.quota)?;
     Ok(StatusCode::ACCEPTED)
 }
 

@@ -24,8 +24,8 @@ pub struct Info {
 }
 
 impl Info {
-    fn whole(volume: Volume) -> axum::Json<Self> {
-        axum::Json(Self { volume_id: volume.id, name: volume.name, token: Some(volume.token) })
+    fn whole(access: &Access, volume: Volume) -> axum::Json<Self> {
+        axum::Json(Self { token: access.token(&volume.token), volume_id: volume.id, name: volume.name })
     }
 }
 
@@ -44,7 +44,7 @@ pub async fn create(
         let message = format!("there are {MAX_VOLUMES} volumes: delete some");
         return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, message));
     }
-    Ok((StatusCode::CREATED, Info::whole(volumes.create(&access.owner, &asked.name)?)))
+    Ok((StatusCode::CREATED, Info::whole(&access, volumes.create(&access.owner, &asked.name)?)))
 }
 
 pub async fn list(State(app): State<App>, access: Access) -> Result<axum::Json<Vec<Info>>, ApiError> {
@@ -58,7 +58,7 @@ pub async fn info(
     access: Access,
     Path(id): Path<String>,
 ) -> Result<axum::Json<Info>, ApiError> {
-    Ok(Info::whole(app.sandboxes().volumes().get(&access.owner, &id)?))
+    Ok(Info::whole(&access, app.sandboxes().volumes().get(&access.owner, &id)?))
 }
 
 pub async fn remove(State(app): State<App>, access: Access, Path(id): Path<String>) -> Result<StatusCode, ApiError> {

@@ -42,6 +42,7 @@ pub async fn set(
 ) -> Result<Json<Pool>, ApiError> {
     check_name(&name)?;
     let (mut spec, config) = (body.spec()?, body.config()?);
+    app.config().walls.admit(app.sandboxes().engine(), &access, &mut spec)?;
     spec.weaken = app.config().weaken;
     let called = spec.image.clone();
     let Chosen { image, template } = sandboxes::choose_image(&app, &access, &spec)?;
