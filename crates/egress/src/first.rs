@@ -45,17 +45,16 @@ pub(crate) fn classify(bytes: &[u8]) -> Kind {
         Word::Binary => return Kind::Raw,
     };
     let Some(end) = line.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else { return unclear };
-    let version = line[..end].windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/"));
-    if version || METHODS.iter().any(|method| word.eq_ignore_ascii_case(method.as_bytes())) {
-        return Kind::Http;
-    }
-    Kind::Text
+    if has_version(&line[..end]) || is_method(word) { Kind::Http } else { Kind::Text }
 }
 
-/// Whether this is a part of a word, on which no server acts before more of it comes, and that may become a request but need
-/// not.
+/// Whether this is a part of a line, on which no server acts before more of it comes, and that may become a request but need
+/// not. What some server could take for the end of a line is not in it, nor anything that requests alone begin with.
 pub(crate) fn incomplete(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && !bytes.iter().any(|byte| ends_word(*byte)) && classify(bytes) == Kind::More
+    let ends = |byte: &u8| ends_word(*byte) && *byte != b' ';
+    let word = bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let request = word.len() < bytes.len() && (word.is_empty() || is_method(word));
+    !bytes.is_empty() && !bytes.iter().any(ends) && !request && !has_version(bytes) && classify(bytes) == Kind::More
 }
 
 /// Methods that people use.
@@ -64,6 +63,14 @@ const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 /// Whether this begins as HTTP requests do that people make, whole or not.
 pub(crate) fn common_http(bytes: &[u8]) -> bool {
     METHODS.iter().any(|method| bytes.strip_prefix(method.as_bytes()).is_some_and(|rest| rest.starts_with(b" ")))
+}
+
+fn is_method(word: &[u8]) -> bool {
+    METHODS.iter().any(|method| word.eq_ignore_ascii_case(method.as_bytes()))
+}
+
+fn has_version(line: &[u8]) -> bool {
+    line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/"))
 }
 
 /// What stands at the beginning of a line.
@@ -156,11 +163,15 @@ mod tests {
         ] {
             assert_eq!(classify(bytes), kind, "{:?}", String::from_utf8_lossy(bytes));
         }
-        assert!(incomplete(b"PING") && incomplete(b"GET") && incomplete(b"\0hi"));
+        assert!(incomplete(b"PING") && incomplete(b"GET") && incomplete(b"\0hi") && incomplete(b"still here"));
         for bytes in [
             &b""[..],
             b"GET / HTTP/1.1",
             b"GET ",
+            b"get /x",
+            b" GET",
+            b"FROB / http/1.1",
+            b"FROB /\x0bHost:",
             b"\r",
             b"\nGET",
             b"GET / HTTP/1.1\rHost: a\r\r",

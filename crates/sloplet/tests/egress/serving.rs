@@ -89,7 +89,7 @@ fn rules_are_changed_on_a_running_sandbox() {
         let holds = "
 import os, sys
 fine, bad = connect('example.com', 80), connect('example.org', 7)
-bad.sendall(b'ping\\n')
+bad.sendall(b'ping')
 bad.recv(10)
 open('/tmp/holds', 'w').close()
 bad.settimeout(120)
