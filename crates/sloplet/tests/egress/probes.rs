@@ -273,13 +273,14 @@ show({
         world.forget();
         let shown = python(&sloplet, &world, &["--allow=example.com"], program);
         for (attempt, text) in shown.as_object().unwrap() {
-            let status = match attempt.as_str() {
-                "right" => "200",
-                // Its server knows no such method, and closes.
-                "long method" => "501",
-                _ => "400",
+            let expected: &[&str] = match attempt.as_str() {
+                "right" => &["200"],
+                // Its server knows no such method, and closes; the refusal of what follows may come before that.
+                "long method" => &["501", "400"],
+                _ => &["400"],
             };
-            assert!(text.as_str().unwrap().starts_with(&format!("HTTP/1.1 {status} ")), "{attempt}: {text}");
+            let status = text.as_str().unwrap().split(' ').nth(1).unwrap_or_default();
+            assert!(expected.contains(&status), "{attempt}: {text}");
         }
         let paths: Vec<Value> = world.seen_of("http").iter().map(|one| one["path"].clone()).collect();
         assert_eq!(paths, ["/right"], "{}", sloplet.name);
