@@ -115,11 +115,21 @@ impl Process {
     }
 
     /// Waits for the end, keeping at most `limit` bytes of each output. Closes standard input if it was not taken.
-    pub async fn output(mut self, limit: usize) -> Result<Output, ClientError> {
+    pub async fn output(self, limit: usize) -> Result<Output, ClientError> {
+        self.output_while(limit, |_| true).await
+    }
+
+    /// The same, but what comes is kept only if `room_for` says that there is room for so many bytes.
+    pub async fn output_while(
+        mut self,
+        limit: usize,
+        mut room_for: impl FnMut(usize) -> bool,
+    ) -> Result<Output, ClientError> {
         drop(self.stdin.take());
         let (mut stdout, mut stderr, mut truncated) = (Vec::new(), Vec::new(), false);
         let mut keep = |kept: &mut Vec<u8>, bytes: Bytes| {
             let room = bytes.len().min(limit - kept.len());
+            let room = if room_for(room) { room } else { 0 };
             kept.extend_from_slice(&bytes[..room]);
             truncated |= room < bytes.len();
         };

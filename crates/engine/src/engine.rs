@@ -22,6 +22,7 @@ use sloplet_policy::protect::Protected;
 use sloplet_policy::{Bind, Capability, Radius, Spec};
 use tracing::Instrument as _;
 
+use crate::allowance::Allowances;
 use crate::data::{self, DataError, Masked};
 use crate::driver::{
     Adopted, Adoption, CheckpointReport, Driver, DriverError, Extras, Machine, SnapshotReport, Wanted,
@@ -43,6 +44,7 @@ pub struct Engine {
     ledger: Ledger,
     common: Common,
     radius: Arc<Radius>,
+    allowances: Allowances,
 }
 
 /// Where the memory of a saved sandbox is.
@@ -80,7 +82,18 @@ impl Engine {
             ledger,
             common: Common::default(),
             radius: Arc::default(),
+            allowances: Allowances::default(),
         }
+    }
+
+    /// The same engine, which holds at most so many bytes in memory for those who use its sandboxes.
+    pub fn buffering(self, bytes: u64) -> Self {
+        Self { allowances: Allowances::new(bytes), ..self }
+    }
+
+    /// What clients may make it hold in memory.
+    pub fn allowances(&self) -> &Allowances {
+        &self.allowances
     }
 
     /// The same engine, which keeps every sandbox away from what `radius` lists, whoever asks.

@@ -9,9 +9,9 @@
 //! - [`data`]: files that go in masked.
 //! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it; [`origins`], [`cost`]: what that tells.
 //! - [`patch`]: changes of files, for `git apply`.
-//! - [`failpoint`]: where tests kill a server.
-//! - [`places`]: where data and records are kept.
 //! - [`trust`]: whose word a `sloplet.toml` is.
+//! - [`allowance`]: how much memory clients may make a server hold. [`pace`]: how fast something may go on.
+//! - [`places`]: where data and records are kept. [`aside`]: what takes long and nobody waits for.
 //!
 //! Sandboxes live as long as the engine that made them, except lasting ones: [`Engine::create_lasting`], which a later
 //! engine finds with [`Engine::adopt`].
@@ -20,6 +20,8 @@
 //! The workspace's `tests/` run real sandboxes through this crate and through the binary, as root and as an ordinary
 //! user.
 
+pub mod allowance;
+pub mod aside;
 pub mod cdi;
 mod channels;
 pub mod cost;
@@ -31,6 +33,7 @@ pub mod journal;
 pub mod life;
 pub mod origins;
 pub mod outward;
+pub mod pace;
 pub mod patch;
 pub mod places;
 pub mod sandbox;

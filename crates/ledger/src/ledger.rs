@@ -22,8 +22,8 @@ use crate::text::{Name, Text};
 use crate::verify::{self, Known, Report};
 use crate::writer::{Entry, Message, Status, Writer};
 
-/// How far a subscriber may fall behind.
-const BACKLOG: usize = 4096;
+/// How far a subscriber may fall behind: what was told is held meanwhile, and a record can be 256 KiB. The file has the rest.
+const BACKLOG: usize = 64;
 
 /// How a ledger is kept.
 #[derive(Debug, Clone)]

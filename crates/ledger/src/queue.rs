@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::writer::Message;
 
 /// How many messages may wait; who brings one more waits, too.
-const MOST: usize = 8192;
+const MOST: usize = 4096;
 /// One batch; so many end a nap.
 const BATCH: usize = 2048;
 /// A nap: what a process that is killed may leave unwritten.

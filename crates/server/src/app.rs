@@ -12,7 +12,9 @@ use tokio::sync::Semaphore;
 
 use crate::auth::{AuthError, Keys};
 use crate::error::ApiError;
+use crate::guesses::Guesses;
 use crate::metrics::Metrics;
+use crate::record::Paces;
 use crate::refusals::Refusals;
 use crate::ssh::{Door, SshKeys};
 use crate::storage::{MISSING, Storage};
@@ -58,6 +60,8 @@ struct Inner {
     origins: Mutex<Origins>,
     readers: Arc<Semaphore>,
     refusals: Arc<Refusals>,
+    guesses: Guesses,
+    paces: Paces,
     ssh_keys: SshKeys,
     ssh: OnceLock<Arc<dyn Door>>,
     storage: Option<Storage>,
@@ -80,6 +84,8 @@ impl App {
             origins: Mutex::default(),
             readers: Arc::new(Semaphore::new(READERS)),
             refusals: Arc::default(),
+            guesses: Guesses::default(),
+            paces: Paces::default(),
             ssh_keys,
             ssh: OnceLock::new(),
             storage,
@@ -147,17 +153,36 @@ impl App {
         work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let turn = self.0.readers.clone().acquire_owned().await;
-        let this = self.clone();
-        let looked = tokio::task::spawn_blocking(move || {
+        self.apart(move |app| {
             let _turn = turn;
-            work(&this)
-        });
-        looked.await.unwrap_or_else(|_| Err(ApiError::conflict("the server is ending")))
+            work(app)
+        })
+        .await
+    }
+
+    /// Does something that waits for files, on a thread that may; others are answered meanwhile.
+    pub async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let this = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&this)).await;
+        done.unwrap_or_else(|_| Err(ApiError::conflict("the server is ending")))
     }
 
     /// What was refused at the door.
     pub fn refusals(&self) -> &Arc<Refusals> {
         &self.0.refusals
+    }
+
+    /// Signatures that were wrong.
+    pub fn guesses(&self) -> &Guesses {
+        &self.0.guesses
+    }
+
+    /// How fast owners fill the ledger.
+    pub fn paces(&self) -> &Paces {
+        &self.0.paces
     }
 
     /// Counters.

@@ -17,6 +17,7 @@ use sloplet_engine::life::clock::now_ms;
 use sloplet_store::{Collection, Document, Store, StoreError};
 use subtle::ConstantTimeEq;
 
+use crate::account;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::refusals::Refused;
@@ -279,8 +280,9 @@ pub async fn require_key(State(app): State<App>, mut request: Request, next: Nex
     });
     match access {
         Ok(access) => {
+            let owner = access.owner.clone();
             request.extensions_mut().insert(access);
-            next.run(request).await
+            account::within(&app, &owner, request, |request| next.run(request)).await
         }
         Err(error) => {
             let key = shown(request.headers()).and_then(|secret| app.keys().id_of(secret));

@@ -14,6 +14,7 @@ use sloplet_engine::life::{Record, State};
 use tower::ServiceExt;
 use tracing::Instrument as _;
 
+use crate::account;
 use crate::app::App;
 use crate::auth::{self, OwnUser, same_secret};
 use crate::error::ApiError;
@@ -141,8 +142,15 @@ impl Gate {
                 .into_response();
         }
         let call = record::envd_call(&request);
+        if call.is_some()
+            && let Err(error) = self.app.paces().admit(&record.owner, &request)
+        {
+            return error.into_response();
+        }
         request.extensions_mut().insert(SandboxId(id.clone()));
-        let response = self.envd.clone().oneshot(request).await.into_response();
+        let envd = self.envd.clone();
+        let answer = |request| async { envd.oneshot(request).await.into_response() };
+        let response = account::within(&self.app, &record.owner, request, answer).await;
         if let Some(call) = call {
             call.note(&self.app, Some(&id), record::TOKEN, None, &response);
         }
@@ -177,7 +185,7 @@ fn whose(app: &App, request: &Request<Body>) -> Whose {
     let uri = request.uri();
     if uri.path() == "/files"
         && has_signature(uri.query())
-        && let Some(id) = e2b::envd::signed_for(app, request.method(), uri)
+        && let Some(id) = e2b::envd::signed_for(app, request.method(), uri, request.extensions().get().copied())
     {
         return Whose::Sandbox { id, port: ENVD_PORT };
     }

@@ -15,15 +15,19 @@
 //! # Tests
 //! `crates/sloplet/tests` run the server for real, with E2B's own packages as clients.
 
+pub mod account;
 pub mod app;
 pub mod auth;
+pub mod bodies;
 pub mod browser;
 pub mod e2b;
 pub mod error;
 pub mod gate;
+pub mod guesses;
 pub mod listen;
 pub mod metrics;
 mod opening;
+mod places;
 pub mod preview;
 pub mod record;
 pub mod refusals;

@@ -11,20 +11,24 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use crate::places::Place;
+
 /// Bytes after which the version is known: the greeting of HTTP/2. No request of HTTP/1.1 is shorter.
 const BYTES: usize = 24;
 
-/// A stream whose first bytes have to come within a time.
+/// A stream whose first bytes have to come within a time, and its place: it has that for as long as the stream is there,
+/// whatever becomes of the connection.
 pub(crate) struct Opening<S> {
     stream: S,
+    _place: Option<Place>,
     missing: usize,
     /// While some are missing.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Opening<S> {
-    pub(crate) fn new(stream: S, within: Duration) -> Self {
-        Self { stream, missing: BYTES, deadline: Some(Box::pin(tokio::time::sleep(within))) }
+    pub(crate) fn new(stream: S, place: Option<Place>, within: Duration) -> Self {
+        Self { stream, _place: place, missing: BYTES, deadline: Some(Box::pin(tokio::time::sleep(within))) }
     }
 }
 
@@ -82,7 +86,7 @@ mod tests {
         for said in [&b""[..], b"PRI * HT", &[b'x'; BYTES - 1]] {
             let (mut theirs, ours) = tokio::io::duplex(64);
             theirs.write_all(said).await.unwrap();
-            let mut opening = Opening::new(ours, SHORT);
+            let mut opening = Opening::new(ours, None, SHORT);
             let mut heard = Vec::new();
             let ended = opening.read_to_end(&mut heard).await;
             assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -90,7 +94,7 @@ mod tests {
         }
         let (mut theirs, ours) = tokio::io::duplex(64);
         theirs.write_all(&[b'x'; BYTES]).await.unwrap();
-        let mut opening = Opening::new(ours, SHORT);
+        let mut opening = Opening::new(ours, None, SHORT);
         opening.read_exact(&mut [0; BYTES]).await.unwrap();
         let more = tokio::spawn(async move { opening.read_u8().await.unwrap() });
         tokio::time::sleep(SHORT * 3).await;

@@ -21,6 +21,7 @@ use sloplet_engine::life::clock::now_ms;
 use sloplet_engine::life::{LifeError, Reached, Record};
 use sloplet_wire::ErrorCode;
 
+use crate::account::{self, Account, STREAM};
 use crate::app::App;
 use crate::auth::{same_secret, signature};
 use crate::error::ApiError;
@@ -156,6 +157,16 @@ async fn pass(app: &App, record: &Record, port: u16, request: Request<Body>, pre
             _ => ApiError::unauthorized(message).into_response(),
         };
     }
+    account::within(app, &record.owner, request, |request| pass_in(app, record, port, request, prefix)).await
+}
+
+/// Whoever asks may.
+async fn pass_in(app: &App, record: &Record, port: u16, request: Request<Body>, prefix: &str) -> Response {
+    let account = request.extensions().get::<Account>();
+    if let Some(Err(error)) = account.map(|account| account.charge(STREAM)) {
+        return error.into_response();
+    }
+    let rules = record.request.network.as_ref();
     let reached = match app.sandboxes().reach(&record.id).await {
         Ok(reached) => reached,
         Err(LifeError::NotFound { .. } | LifeError::Paused(_)) => return unreachable_sandbox(&record.id),

@@ -1,7 +1,9 @@
 //! What of the requests is written down: calls that change something, files that come and go, code that is sent to the
 //! interpreter.
 
+use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -10,17 +12,19 @@ use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use ring::digest::{Context as Hashing, SHA256};
 use serde::Deserialize;
 use sloplet_engine::Journal;
 use sloplet_engine::life::Reached;
+use sloplet_engine::pace::Pace;
 use sloplet_ledger::event::{ApiCall, FileAction, FileChanged, Seen};
 use sloplet_ledger::{Event, Text};
 
 use crate::app::App;
-use crate::auth::Access;
+use crate::auth::{Access, OwnUser};
+use crate::error::ApiError;
 use crate::refusals::Refused;
 
 /// Who acts where a sandbox's token was shown.
@@ -90,6 +94,9 @@ pub async fn calls(State(app): State<App>, access: Access, mut request: Request,
         return response;
     }
     let route = request.extensions().get::<MatchedPath>().map_or_else(String::new, |path| path.as_str().to_owned());
+    if let Err(error) = app.paces().admit(&access.owner, &request) {
+        return error.into_response();
+    }
     let call = Call::new(&request, &route);
     let sandbox = match route.contains("/sandboxes/{") {
         true => request.extract_parts::<RawPathParams>().await.ok(),
@@ -113,6 +120,49 @@ fn via(headers: &HeaderMap) -> Option<String> {
 
 fn is_stream(headers: &HeaderMap) -> bool {
     headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Bytes of records that an owner's calls may leave: so many at once, and then so many a second.
+const RECORDED: (f64, f64) = ((32 << 20) as f64, (1 << 20) as f64);
+
+/// What a call's records take at least, and what of its body may be in them.
+const RECORD: (u64, u64) = (1024, 64 * 1024);
+
+/// Owners that are told apart before those are forgotten who did nothing of late.
+const OWNERS: usize = 1024;
+
+/// How fast each owner's calls fill the ledger. Nothing that was carried out is left out of it, so what would flood it is not
+/// carried out.
+#[derive(Debug, Default)]
+pub struct Paces(Mutex<HashMap<String, Pace>>);
+
+impl Paces {
+    /// Refuses an owner's call if there were too many. This server's own user is not held up.
+    pub fn admit(&self, owner: &str, request: &Request) -> Result<(), ApiError> {
+        if request.extensions().get::<OwnUser>().is_some() {
+            return Ok(());
+        }
+        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let is_json = text(header::CONTENT_TYPE).is_some_and(|kind| kind.contains("json"));
+        let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()).unwrap_or(RECORD.1);
+        let bytes = RECORD.0 + if is_json { length.min(RECORD.1) } else { 0 };
+        self.spend(owner, bytes, Instant::now())
+    }
+
+    fn spend(&self, owner: &str, bytes: u64, now: Instant) -> Result<(), ApiError> {
+        let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if paces.len() >= OWNERS {
+            paces.retain(|_, pace| !pace.is_full(now));
+        }
+        let pace = paces.entry(owner.to_owned()).or_insert_with(|| Pace::new(RECORDED.0, RECORDED.1));
+        match pace.spend(bytes as f64, now) {
+            true => Ok(()),
+            false => {
+                let message = "the calls of this owner fill the record faster than it may grow: wait a little";
+                Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, message))
+            }
+        }
+    }
 }
 
 /// A request to a sandbox's own port that is to be written down.
@@ -263,6 +313,17 @@ mod tests {
         for (method, path) in [("GET", "/files"), ("POST", "/filesystem.Filesystem/Stat"), ("POST", "/nonsense")] {
             assert!(envd_call(&request(method, path)).is_none(), "{method} {path}");
         }
+    }
+
+    #[test]
+    fn one_owner_does_not_flood_the_ledger_and_others_go_on() {
+        let (paces, now) = (Paces::default(), Instant::now());
+        let passed = (0..100_000).take_while(|_| paces.spend("flood", 10_000, now).is_ok()).count();
+        assert_eq!(passed, (RECORDED.0 / 10_000.0) as usize);
+        let refused = paces.spend("flood", 10_000, now).unwrap_err();
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+        paces.spend("other", 10_000, now).unwrap();
+        paces.spend("flood", 10_000, now + std::time::Duration::from_secs(1)).unwrap();
     }
 
     #[test]

@@ -126,15 +126,17 @@ impl<T: Document> Collection<T> {
     }
 
     fn one(&self, statement: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Option<T>, StoreError> {
-        let connection = self.store.connection();
-        let row = connection.prepare_cached(statement)?.query_row(values, columns).optional()?;
+        let row = self.store.connection().prepare_cached(statement)?.query_row(values, columns).optional()?;
         row.map(parse).transpose()
     }
 
     fn many(&self, statement: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<T>, StoreError> {
-        let connection = self.store.connection();
-        let mut statement = connection.prepare_cached(statement)?;
-        let rows = statement.query_map(values, columns)?.collect::<Result<Vec<_>, _>>()?;
+        let rows = {
+            let connection = self.store.connection();
+            let mut statement = connection.prepare_cached(statement)?;
+            statement.query_map(values, columns)?.collect::<Result<Vec<_>, _>>()?
+        };
+        // Others can have the database meanwhile.
         rows.into_iter().map(parse).collect()
     }
 }

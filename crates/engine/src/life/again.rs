@@ -75,7 +75,7 @@ impl Sandboxes {
         let patron = self.patron(&record, self.secrets_of(&record)?);
         let mut sandbox = self.0.engine.take_over(adopted, spec, image, &patron).await?;
         self.0.engine.open_way_out(&mut sandbox, &patron)?;
-        let live = Arc::new(Live::new(sandbox));
+        let live = Arc::new(Live::new(sandbox, self.0.engine.allowances().of(&record.owner)));
         let slot = Arc::new(Slot::new(record.clone(), Some(live.clone())));
         self.slots().insert(record.id.clone(), slot.clone());
         if freeze {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::activity::InUse;
 use super::process::{Processes, Tracked};
+use crate::allowance::Allowance;
 use crate::sandbox::{Command, Sandbox};
 use sloplet_client::{Agent, ClientError};
 
@@ -17,9 +18,9 @@ pub struct Live {
 }
 
 impl Live {
-    /// Of a machine that is up.
-    pub fn new(sandbox: Sandbox) -> Self {
-        let processes = Processes::new(sandbox.agent().clone());
+    /// Of a machine that is up; what its processes write is kept within its owner's allowance.
+    pub fn new(sandbox: Sandbox, allowance: Allowance) -> Self {
+        let processes = Processes::new(sandbox.agent().clone(), allowance);
         Self { sandbox, processes }
     }
 

@@ -195,6 +195,8 @@ impl Sandboxes {
         quota: &Quota,
         claim: Option<&Claim>,
     ) -> Result<Reserved, LifeError> {
+        let wanted = request.volumes.iter().map(|mount| self.0.volumes.get(owner, &mount.volume));
+        let volumes: Vec<Volume> = wanted.collect::<Result<_, _>>()?;
         let mut slots = self.slots();
         // Looked at where they are: there may be thousands.
         let (mut count, mut memory, mut known, mut named) = (0u64, 0u64, None, false);
@@ -235,9 +237,11 @@ impl Sandboxes {
             true => Vec::new(),
             false => slots.values().map(|slot| slot.record()).collect(),
         };
-        for mount in &request.volumes {
-            let volume = self.0.volumes.get(owner, &mount.volume)?;
-            check_free(&volume, mount, &existing)?;
+        for (volume, mount) in volumes.iter().zip(&request.volumes) {
+            if self.leaving().contains(&volume.id) {
+                return Err(LifeError::NotFound { kind: "volume", id: mount.volume.clone() });
+            }
+            check_free(volume, mount, &existing)?;
         }
         let now = now_ms();
         let record = Record {
@@ -256,24 +260,36 @@ impl Sandboxes {
             failure: None,
             claimed_from: claim.map(|claim| claim.pool().to_owned()),
         };
-        reach(Point::BeforeRecord);
-        match claim.filter(|claim| claim.machine().is_some()) {
-            // Written when it is made: a server that starts anew before that finds a machine that waits.
-            Some(claim) if claim.leaves_no_trace(&record.request) => {}
-            // Nobody else can claim the machine from here on, whatever happens to this server.
-            Some(_) => self.0.records.put_instead_of(&record, &self.0.pools.warm)?,
-            None => self.0.records.insert(&record)?,
-        }
-        reach(Point::AfterRecord);
         let slot = Arc::new(Slot::new(record.clone(), None));
         // Before anybody can find it: whoever does waits until it is made.
         let changing = slot.changing.clone().try_lock_owned();
         let changing = changing.map_err(|_| LifeError::Conflict("it is changing: try again".into()))?;
-        slots.insert(record.id, slot.clone());
+        slots.insert(record.id.clone(), slot.clone());
+        // Everything is taken: what follows waits for the disk, and nobody should wait for that.
+        drop(slots);
+        if let Err(error) = self.write_down(&record, claim) {
+            self.slots().remove(&record.id);
+            return Err(error);
+        }
         Ok(Reserved::New(slot, changing))
     }
 
-    /// Gives the slot of a stopped sandbox a machine. If that fails it is stopped as before.
+    /// Remembers a sandbox that is about to be made, unless one of its volumes was removed meanwhile.
+    fn write_down(&self, record: &Record, claim: Option<&Claim>) -> Result<(), LifeError> {
+        for mount in &record.request.volumes {
+            self.0.volumes.get(&record.owner, &mount.volume)?;
+        }
+        match claim.filter(|claim| claim.machine().is_some()) {
+            // Written when it is made: a server that starts anew before that finds a machine that waits.
+            Some(claim) if claim.leaves_no_trace(&record.request) => {}
+            // Nobody else can claim the machine from here on, whatever happens to this server.
+            Some(_) => self.0.records.put_instead_of(record, &self.0.pools.warm)?,
+            None => self.0.records.insert(record)?,
+        }
+        Ok(())
+    }
+
+    /// Gives the slot of a stopped sandbox a machine.
     pub(super) async fn bring_up(&self, slot: &Arc<Slot>) -> Result<Record, LifeError> {
         let private = self.secrets_of(&slot.record())?;
         let made = self.bring_up_with(slot, None, private).await;
@@ -317,7 +333,7 @@ impl Sandboxes {
         let sandbox = self.0.engine.settle(sandbox, &patron).await?;
         reach(Point::AfterSettled);
         let image = sandbox.image().clone();
-        let live = Arc::new(Live::new(sandbox));
+        let live = Arc::new(Live::new(sandbox, self.0.engine.allowances().of(&record.owner)));
         slot.set_live(Some(live.clone()));
         let started = ahead && live.sandbox.image().config.start.is_some();
         match (memory, ahead) {

@@ -9,6 +9,8 @@ use sloplet_wire::Exit;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::allowance::{Allowance, Spare, Taken};
+
 /// Bytes kept of a running process. A reader that is further behind holds the process up, as a full pipe would.
 const KEPT: usize = 1024 * 1024;
 
@@ -22,8 +24,11 @@ const KEPT_AFTER_END: usize = 256 * 1024;
 /// What a piece costs besides its bytes, so that a flood of tiny writes stays bounded, too.
 const PIECE_COST: usize = 96;
 
-/// Pieces shorter than this are copied: they would keep a whole network buffer alive.
-const COPIED: usize = 16 * 1024;
+/// Longest piece. All are copied: a part of a network buffer would keep all of it alive.
+const PIECE: usize = 16 * 1024;
+
+/// What a process that is held up costs besides: its agent may have sent so much on both channels that nobody took.
+const HELD_UP: u64 = 2 * sloplet_wire::flow::INITIAL_WINDOW as u64;
 
 /// Where bytes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +62,19 @@ pub enum Ended {
 }
 
 /// The output of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Output {
     state: Mutex<State>,
     changed: Notify,
+    allowance: Allowance,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     pieces: VecDeque<Chunk>,
     cost: usize,
+    /// As much as that.
+    taken: Taken,
     end: u64,
     /// Bytes that were written before, by the word of whoever sends them again: they will be there in a moment.
     promised: u64,
@@ -80,25 +88,34 @@ struct State {
 }
 
 impl Output {
-    /// Output that waits so long for its first reader, and for one that left and comes back, before anything is dropped.
-    pub fn patient(patience: Option<Duration>) -> Self {
-        let mut state = State { patience, ..State::default() };
+    /// Output that is kept within an allowance. It waits so long for its first reader, and for one that left and comes back,
+    /// before anything is dropped.
+    pub fn new(allowance: &Allowance, patience: Option<Duration>) -> Self {
+        let mut state = State {
+            pieces: VecDeque::new(),
+            cost: 0,
+            taken: allowance.begin(),
+            end: 0,
+            ended: None,
+            readers: BTreeMap::new(),
+            next_reader: 0,
+            patience,
+            awaited: None,
+        };
         state.wait_at(0);
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self { state: Mutex::new(state), changed: Notify::new(), allowance: allowance.clone() }
     }
 
-    /// Output of a process that an earlier engine started: what comes first is at an offset, and so much was written before.
-    pub fn found_again(offset: u64, written: u64) -> Self {
-        let state = State { end: offset, promised: written, ..State::default() };
-        Self { state: Mutex::new(state), changed: Notify::new() }
-    }
-
-    /// Adds bytes; waits while a reader that is still there would lose some for it.
+    /// Adds bytes; waits while a reader that is still there would lose some for it. If there is no memory to wait, or to keep
+    /// them, the oldest are lost; a reader finds a gap there.
     pub async fn push(&self, source: Source, bytes: Bytes) {
-        if bytes.is_empty() {
-            return;
+        for piece in bytes.chunks(PIECE) {
+            self.push_piece(source, Bytes::copy_from_slice(piece)).await;
         }
-        let bytes = if bytes.len() < COPIED { Bytes::copy_from_slice(&bytes) } else { bytes };
+    }
+
+    async fn push_piece(&self, source: Source, bytes: Bytes) {
+        let mut held_up: Option<Taken> = None;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -106,7 +123,13 @@ impl Output {
             changed.as_mut().enable();
             let until = {
                 let mut state = self.lock();
-                if state.add(source, &bytes) {
+                match state.add(source, &bytes, &self.allowance) {
+                    Added::Yes => break,
+                    Added::ReaderIsSlow => held_up = held_up.or_else(|| self.take_reclaiming(HELD_UP)),
+                    Added::NoRoom => held_up = None,
+                }
+                if held_up.is_none() {
+                    state.add_anyway(source, &bytes);
                     break;
                 }
                 state.awaited.map(|(_, until)| until)
@@ -119,13 +142,24 @@ impl Output {
         self.changed.notify_waiters();
     }
 
-    /// Says that nothing follows.
-    pub fn end(&self, ended: Ended) {
+    fn take_reclaiming(&self, bytes: u64) -> Option<Taken> {
+        loop {
+            match self.allowance.take(bytes) {
+                None if self.allowance.reclaim() => {}
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Says that nothing follows. What is kept may be given up from here on, if memory is short.
+    pub fn end(self: &Arc<Self>, ended: Ended) {
         let mut state = self.lock();
         state.ended.get_or_insert(ended);
         let (slowest, kept) = (state.slowest(), if state.patience.is_some() { KEPT } else { KEPT_AFTER_END });
         state.shed(kept, slowest);
         drop(state);
+        let spare: Arc<dyn Spare> = self.clone();
+        self.allowance.offer(Arc::downgrade(&spare));
         self.changed.notify_waiters();
     }
 
@@ -157,6 +191,22 @@ impl Output {
     }
 }
 
+impl Spare for Output {
+    fn give_up(&self) {
+        self.lock().shed(0, u64::MAX);
+        self.changed.notify_waiters();
+    }
+}
+
+/// How it went to add a piece.
+enum Added {
+    Yes,
+    /// A reader would lose some for it.
+    ReaderIsSlow,
+    /// There is no memory for it.
+    NoRoom,
+}
+
 impl State {
     fn slowest(&self) -> u64 {
         let awaited = self.awaited.filter(|(_, until)| Instant::now() < *until).map(|(position, _)| position);
@@ -168,19 +218,48 @@ impl State {
         self.awaited = self.patience.map(|patience| (position, Instant::now() + patience));
     }
 
-    fn add(&mut self, source: Source, bytes: &Bytes) -> bool {
-        let slowest = self.slowest();
+    fn add(&mut self, source: Source, bytes: &Bytes, allowance: &Allowance) -> Added {
+        let (slowest, more) = (self.slowest(), bytes.len() + PIECE_COST);
         if self.patience.is_some() && self.end.saturating_sub(slowest) > AHEAD {
-            return false;
+            return Added::ReaderIsSlow;
         }
-        self.shed(KEPT.saturating_sub(bytes.len() + PIECE_COST), slowest);
-        if self.cost > 0 && self.cost + bytes.len() + PIECE_COST > KEPT {
-            return false;
+        self.shed(KEPT.saturating_sub(more), slowest);
+        if self.cost > 0 && self.cost + more > KEPT {
+            return Added::ReaderIsSlow;
         }
+        while !self.taken.grow(more as u64) {
+            // What nobody waits for goes first, then its own oldest.
+            if allowance.reclaim() {
+                continue;
+            }
+            let before = self.cost;
+            self.shed(before.saturating_sub(more), slowest);
+            if self.cost == before {
+                return Added::NoRoom;
+            }
+        }
+        self.store(source, bytes);
+        Added::Yes
+    }
+
+    /// Adds a piece whatever is lost for it: the oldest, or the piece itself.
+    fn add_anyway(&mut self, source: Source, bytes: &Bytes) {
+        let more = bytes.len() + PIECE_COST;
+        self.shed(KEPT.saturating_sub(more), u64::MAX);
+        while !self.taken.grow(more as u64) {
+            if self.pieces.is_empty() {
+                self.end += bytes.len() as u64;
+                return;
+            }
+            self.shed(self.cost.saturating_sub(more), u64::MAX);
+        }
+        self.store(source, bytes);
+    }
+
+    fn store(&mut self, source: Source, bytes: &Bytes) {
         self.pieces.push_back(Chunk { offset: self.end, source, bytes: bytes.clone() });
         self.cost += bytes.len() + PIECE_COST;
         self.end += bytes.len() as u64;
-        true
     }
 
     /// Drops the oldest pieces until `limit` is kept, but none that a reader still needs.
@@ -190,7 +269,9 @@ impl State {
             if piece.offset + piece.bytes.len() as u64 > slowest {
                 break;
             }
-            self.cost -= piece.bytes.len() + PIECE_COST;
+            let less = piece.bytes.len() + PIECE_COST;
+            self.cost -= less;
+            self.taken.shrink(less as u64);
             self.pieces.pop_front();
         }
     }
@@ -251,10 +332,18 @@ impl Reader {
             self.output.changed.notify_waiters();
             return Some(Next::Chunk(chunk));
         }
+        // What is not there any more was lost.
+        let end = state.end;
+        state.readers.insert(self.id, end);
         let ended = state.ended.clone()?;
         drop(state);
         self.finished = true;
         Some(Next::Ended(ended))
+    }
+
+    /// Bytes that were written so far: where a reader of all of them is.
+    pub fn end(&self) -> u64 {
+        self.output.length()
     }
 
     /// The offset of the next byte.
@@ -280,6 +369,11 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allowance::Allowances;
+
+    fn output(patience: Option<Duration>) -> Output {
+        Output::new(&Allowances::default().of("somebody"), patience)
+    }
 
     fn exited() -> Ended {
         Ended::Exited(Exit { code: Some(0), ..Exit::default() })
@@ -297,7 +391,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_late_reader_sees_what_was_kept_from_where_it_asks() {
-        let output = Arc::new(Output::default());
+        let output = Arc::new(output(None));
         output.push(Source::Stdout, Bytes::from_static(b"hello ")).await;
         output.push(Source::Stderr, Bytes::from_static(b"world")).await;
         output.end(exited());
@@ -311,7 +405,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_readers_the_oldest_goes_and_memory_stays_bounded() {
-        let output = Arc::new(Output::default());
+        let output = Arc::new(output(None));
         for _ in 0..100_000 {
             output.push(Source::Stdout, Bytes::from_static(b"x")).await;
         }
@@ -324,7 +418,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_reader_holds_the_writer_up_and_loses_nothing() {
-        let output = Arc::new(Output::default());
+        let output = Arc::new(output(None));
         let mut reader = output.read_from(0);
         let writer = tokio::spawn({
             let output = output.clone();
@@ -379,7 +473,7 @@ mod tests {
 
     #[tokio::test]
     async fn output_waits_for_its_first_reader_and_for_one_that_comes_back() {
-        let output = Arc::new(Output::patient(Some(Duration::from_secs(600))));
+        let output = Arc::new(output(Some(Duration::from_secs(600))));
         let writer = much_to(&output);
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!writer.is_finished(), "the first reader is waited for");
@@ -396,7 +490,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_lost_on_its_way_is_still_there() {
-        let output = Arc::new(Output::patient(Some(Duration::from_secs(600))));
+        let output = Arc::new(output(Some(Duration::from_secs(600))));
         let writer = much_to(&output);
         let mut reader = output.read_from(0);
         while reader.position() < 2_000_000 {
@@ -412,7 +506,7 @@ mod tests {
 
     #[tokio::test]
     async fn output_does_not_wait_for_readers_for_ever() {
-        let output = Arc::new(Output::patient(Some(Duration::from_millis(10))));
+        let output = Arc::new(output(Some(Duration::from_millis(10))));
         let writer = much_to(&output);
         tokio::time::timeout(Duration::from_secs(10), writer).await.unwrap().unwrap();
         assert!(output.lock().cost <= KEPT);
@@ -420,7 +514,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_leaves_lets_the_writer_go_on() {
-        let output = Arc::new(Output::default());
+        let output = Arc::new(output(None));
         let reader = output.read_from(0);
         let writer = tokio::spawn({
             let output = output.clone();
@@ -434,5 +528,64 @@ mod tests {
         assert!(!writer.is_finished());
         drop(reader);
         tokio::time::timeout(Duration::from_secs(10), writer).await.unwrap().unwrap();
+    }
+
+    async fn write(output: &Arc<Output>, bytes: usize) {
+        for _ in 0..bytes / 1000 {
+            output.push(Source::Stdout, Bytes::from_static(&[b'x'; 1000])).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn many_chatty_processes_keep_no_more_than_their_owners_share() {
+        let all = Allowances::new(8 * KEPT as u64);
+        let outputs: Vec<Arc<Output>> = (0..100).map(|_| Arc::new(Output::new(&all.of("me"), None))).collect();
+        // Some are read by somebody who is too slow; of those one or the other is held up.
+        let slow: Vec<Reader> = outputs.iter().step_by(2).map(|output| output.read_from(0)).collect();
+        let mut writers = tokio::task::JoinSet::new();
+        for output in &outputs {
+            let output = output.clone();
+            writers.spawn(async move { write(&output, 2 * KEPT).await });
+        }
+        for done in 0..90 {
+            let one = tokio::time::timeout(Duration::from_secs(60), writers.join_next()).await;
+            one.unwrap_or_else(|_| panic!("only {done} are not held up")).unwrap().unwrap();
+            assert!(all.held() <= 4 * KEPT as u64, "{} bytes", all.held());
+        }
+        // Somebody else's are kept as ever.
+        let other = Arc::new(Output::new(&all.of("you"), None));
+        write(&other, KEPT / 2).await;
+        assert!(other.lock().cost >= KEPT / 2);
+        writers.shutdown().await;
+        drop((outputs, slow, other));
+        assert_eq!(all.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_ended_processes_wrote_goes_first() {
+        let all = Allowances::new(4 * KEPT as u64);
+        let ended: Vec<Arc<Output>> = (0..20).map(|_| Arc::new(Output::new(&all.of("me"), None))).collect();
+        for output in &ended {
+            write(output, KEPT / 4).await;
+            output.end(exited());
+        }
+        let running = Arc::new(Output::new(&all.of("me"), None));
+        write(&running, KEPT - KEPT / 8).await;
+        assert!(running.lock().cost >= KEPT / 2);
+        assert_eq!(ended[0].lock().cost, 0, "the oldest is given up");
+        // Its end can still be read, and that something is missing.
+        let mut reader = ended[0].read_from(0);
+        assert_eq!(reader.next().await, Some(Next::Ended(exited())));
+        assert!(reader.end() > 0);
+    }
+
+    #[tokio::test]
+    async fn a_reader_for_whom_there_is_no_memory_finds_a_gap() {
+        let all = Allowances::new(KEPT as u64);
+        let output = Arc::new(Output::new(&all.of("me"), None));
+        let mut reader = output.read_from(0);
+        tokio::time::timeout(Duration::from_secs(60), write(&output, 4 * KEPT)).await.expect("nobody is held up");
+        let Some(Next::Chunk(chunk)) = reader.next().await else { panic!("no chunk") };
+        assert!(chunk.offset > 0 && all.held() <= KEPT as u64 / 2);
     }
 }

@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use super::clock::now_ms;
 use super::output::{Ended, Output, Reader, Source};
+use crate::allowance::Allowance;
 use crate::sandbox::{Command, Sandbox};
 
 /// Ended processes that are remembered, with what is kept of their output.
@@ -17,8 +18,12 @@ const REMEMBERED: usize = 32;
 /// All processes that were started in one sandbox.
 pub struct Processes {
     agent: Agent,
-    known: Mutex<BTreeMap<u32, Arc<Tracked>>>,
+    allowance: Allowance,
+    known: Arc<Known>,
 }
+
+#[derive(Default)]
+struct Known(Mutex<BTreeMap<u32, Arc<Tracked>>>);
 
 /// A process and its output.
 pub struct Tracked {
@@ -41,9 +46,9 @@ pub struct Tracked {
 }
 
 impl Processes {
-    /// Of the sandbox behind this agent.
-    pub fn new(agent: Agent) -> Self {
-        Self { agent, known: Mutex::default() }
+    /// Of the sandbox behind this agent. What they write is kept within that allowance.
+    pub fn new(agent: Agent, allowance: Allowance) -> Self {
+        Self { agent, allowance, known: Arc::default() }
     }
 
     /// Starts a command. It runs on whatever happens to whoever started it.
@@ -62,7 +67,7 @@ impl Processes {
             tag,
             terminal,
             started_ms: now_ms(),
-            output: Arc::new(Output::patient(patience)),
+            output: Arc::new(Output::new(&self.allowance, patience)),
             agent: self.agent.clone(),
         };
         Ok(self.track(tracked, process))
@@ -81,9 +86,7 @@ impl Processes {
                 tag: info.tag,
                 terminal: info.terminal,
                 started_ms: now_ms(),
-                output: Arc::new(
-                    process.held.map_or_else(Output::default, |held| Output::found_again(held.dropped, held.written)),
-                ),
+                output: Arc::new(Output::new(&self.allowance, None)),
                 agent: self.agent.clone(),
             };
             self.track(tracked, process);
@@ -100,22 +103,20 @@ impl Processes {
             process.exit.code = tracing::field::Empty,
         );
         let (output, pumping) = (tracked.output.clone(), pump(process, tracked.output.clone(), source));
+        let known = Arc::downgrade(&self.known);
         tokio::spawn(async move {
             pumping.instrument(span.clone()).await;
+            if let Some(known) = known.upgrade() {
+                known.forget_oldest();
+            }
             let exit = output.ended().and_then(|ended| exit_of(&ended)?.code);
             if let Some(code) = exit {
                 span.record("process.exit.code", code);
             }
         });
         let tracked = Arc::new(tracked);
-        let mut known = self.lock();
-        known.insert(tracked.pid, tracked.clone());
-        let mut ended: Vec<(u64, u32)> =
-            known.values().filter(|one| one.ended().is_some()).map(|one| (one.started_ms, one.pid)).collect();
-        ended.sort_unstable();
-        for (_, pid) in ended.iter().take(ended.len().saturating_sub(REMEMBERED)) {
-            known.remove(pid);
-        }
+        self.lock().insert(tracked.pid, tracked.clone());
+        self.known.forget_oldest();
         tracked
     }
 
@@ -135,7 +136,24 @@ impl Processes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Tracked>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
+    }
+}
+
+impl Known {
+    /// Forgets ended processes, the oldest first, until few are left.
+    fn forget_oldest(&self) {
+        let mut known = self.lock();
+        let mut ended: Vec<(u64, u32)> =
+            known.values().filter(|one| one.ended().is_some()).map(|one| (one.started_ms, one.pid)).collect();
+        ended.sort_unstable();
+        for (_, pid) in ended.iter().take(ended.len().saturating_sub(REMEMBERED)) {
+            known.remove(pid);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Tracked>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

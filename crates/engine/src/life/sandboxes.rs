@@ -1,8 +1,8 @@
 //! The registry: all sandboxes of a server.
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_store::{Collection, Store, StoreError};
@@ -21,6 +21,7 @@ use super::snapshot::Snapshot;
 use super::to_the_end::ToTheEnd;
 use super::volume::{Volume, Volumes};
 use crate::Engine;
+use crate::aside::{Aside, take_away};
 use crate::driver::Usage;
 use crate::failpoint::{Point, reach};
 use crate::outward::approvals::Approvals;
@@ -40,13 +41,30 @@ pub(super) struct Inner {
     pub(super) approvals: Approvals,
     pub(super) pools: Pools,
     pub(super) slots: Mutex<HashMap<String, Arc<Slot>>>,
+    /// Ids of volumes that are being removed.
+    leaving: Mutex<HashSet<String>>,
+    aside: Aside,
     /// Something changed about when somebody's time is over.
     pub(super) rescheduled: Notify,
+}
+
+/// A volume that is being removed, until this is dropped.
+struct Leaving<'a> {
+    sandboxes: &'a Sandboxes,
+    volume: String,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.sandboxes.leaving().remove(&self.volume);
+    }
 }
 
 /// One sandbox.
 pub(super) struct Slot {
     record: Mutex<Record>,
+    /// Held while a changed record is written down, which may take a while: the record itself can be read meanwhile.
+    writing: Mutex<()>,
     /// None while it is being made, stopped or failed.
     live: Mutex<Option<Arc<Live>>>,
     pub(super) activity: Arc<Activity>,
@@ -117,11 +135,15 @@ impl Sandboxes {
             records: store.collection(),
             snapshots: store.collection(),
             slots: Mutex::default(),
+            leaving: Mutex::default(),
+            aside: Aside::default(),
             rescheduled: Notify::new(),
         };
         let sandboxes = Self(Arc::new(inner));
         sandboxes.find_again(adoption).await?;
-        sandboxes.sweep()?;
+        sandboxes.sweep_memories()?;
+        sandboxes.sweep_snapshot_images()?;
+        sandboxes.0.volumes.forgotten()?.into_iter().for_each(|folder| sandboxes.remove_aside(folder));
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(super::pool::keep(Arc::downgrade(&sandboxes.0)));
@@ -159,6 +181,12 @@ impl Sandboxes {
     /// Finds a sandbox whoever owns it: for those who show its token.
     pub fn get_any(&self, id: &str) -> Result<Record, LifeError> {
         Ok(self.slot_of_any(id)?.record())
+    }
+
+    /// The sandbox whose token is the right one: for those who show what they made with it, and do not name the sandbox.
+    pub fn find_by_token(&self, is_right: impl Fn(&str) -> bool) -> Option<String> {
+        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
+        slots.iter().find_map(|slot| slot.with_record(|record| is_right(&record.token).then(|| record.id.clone())))
     }
 
     /// An owner's sandboxes, newest first.
@@ -233,19 +261,46 @@ impl Sandboxes {
         Ok(volume)
     }
 
-    /// Forgets a volume and removes its content. `Conflict` while a sandbox has it.
+    /// Forgets a volume. Its content is out of reach at once, and goes away meanwhile. `Conflict` while a sandbox has it.
     pub fn remove_volume(&self, owner: &str, id: &str) -> Result<(), LifeError> {
         let volume = self.0.volumes.get(owner, id)?;
-        // Held: nobody can take it meanwhile.
+        let _leaving = self.let_volume_go(&volume)?;
+        self.0.volumes.forget(&volume)?;
+        let home = self.0.volumes.home_of(&volume);
+        match take_away(&home) {
+            Ok(away) => self.remove_aside(away),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(LifeError::Io(format!("cannot move {}", home.display()), error)),
+        }
+        Ok(())
+    }
+
+    /// Marks a volume that no sandbox has: none can take it from here on.
+    fn let_volume_go(&self, volume: &Volume) -> Result<Leaving<'_>, LifeError> {
         let slots = self.slots();
-        let user = slots.values().map(|slot| slot.record()).find(|record| record.uses_volume(&volume));
+        let user = slots.values().map(|slot| slot.record()).find(|record| record.uses_volume(volume));
         if let Some(user) = user {
             return Err(LifeError::Conflict(format!("sandbox '{}' has the volume '{}'", user.id, volume.name)));
         }
-        // First the content: if that fails, the volume is still there to be removed.
-        self.0.engine.remove_folder(&self.0.volumes.home_of(&volume))?;
-        reach(Point::AfterVolumeEmptied);
-        self.0.volumes.forget(&volume)
+        if !self.leaving().insert(volume.id.clone()) {
+            return Err(LifeError::NotFound { kind: "volume", id: volume.id.clone() });
+        }
+        Ok(Leaving { sandboxes: self, volume: volume.id.clone() })
+    }
+
+    /// Volumes that are being removed. Taken after the slots by those who need both.
+    pub(super) fn leaving(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a folder that nobody finds any more, however long that takes.
+    fn remove_aside(&self, folder: PathBuf) {
+        let engine = self.0.engine.clone();
+        self.0.aside.later(move || {
+            if let Err(error) = engine.remove_folder(&folder) {
+                tracing::warn!(%error, folder = %folder.display(), "cannot remove a folder: the next start tries again");
+            }
+        });
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
@@ -302,6 +357,7 @@ impl Slot {
     pub(super) fn new(record: Record, live: Option<Arc<Live>>) -> Self {
         Self {
             record: Mutex::new(record),
+            writing: Mutex::default(),
             live: Mutex::new(live),
             activity: Arc::default(),
             lease: Lease::default(),
@@ -345,16 +401,12 @@ impl Slot {
         remember: impl FnOnce(&Record) -> Result<(), StoreError>,
         change: impl FnOnce(&mut Record),
     ) -> Result<Record, LifeError> {
-        let mut record = self.lock_record();
-        if self.is_gone() {
-            return Err(LifeError::no_sandbox(&record.id));
-        }
-        let mut changed = record.clone();
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = self.record();
         change(&mut changed);
         reach(Point::BeforeRecord);
         remember(&changed)?;
-        reach(Point::AfterRecord);
-        *record = changed.clone();
+        *self.lock_record() = changed.clone();
         Ok(changed)
     }
 

@@ -68,17 +68,24 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Kept in `<data>/volumes`. Removes folders that nobody remembers.
+    /// Kept in `<data>/volumes`.
     pub fn open(store: &Store, data: &Path) -> Result<Self, LifeError> {
         let volumes = Self { records: store.collection(), folder: data.join("volumes") };
         let io = |error| LifeError::Io(format!("cannot use {}", volumes.folder.display()), error);
         fs::DirBuilder::new().mode(0o700).recursive(true).create(&volumes.folder).map_err(io)?;
-        for entry in fs::read_dir(&volumes.folder).map_err(io)?.flatten() {
-            if volumes.records.get(&entry.file_name().to_string_lossy())?.is_none() {
-                let _ = fs::remove_dir_all(entry.path());
+        Ok(volumes)
+    }
+
+    /// Folders that nobody remembers: of volumes that were half made or half removed when a server ended.
+    pub(super) fn forgotten(&self) -> Result<Vec<PathBuf>, LifeError> {
+        let io = |error| LifeError::Io(format!("cannot use {}", self.folder.display()), error);
+        let mut forgotten = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(io)?.flatten() {
+            if self.records.get(&entry.file_name().to_string_lossy())?.is_none() {
+                forgotten.push(entry.path());
             }
         }
-        Ok(volumes)
+        Ok(forgotten)
     }
 
     /// Makes an empty one, without a bound on what is written to it.
@@ -157,7 +164,7 @@ impl Volumes {
         self.folder.join(&volume.id)
     }
 
-    /// Forgets it. The caller made sure that no sandbox has it, and removed its content.
+    /// Forgets it. The caller made sure that no sandbox has it. What is left of its content is [`Self::forgotten`].
     pub(super) fn forget(&self, volume: &Volume) -> Result<(), LifeError> {
         self.records.remove(&volume.id)?;
         reach(Point::AfterVolumeForgotten);

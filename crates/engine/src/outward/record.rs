@@ -1,7 +1,8 @@
 //! What egress and gateway tell, in the ledger's words.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use sloplet_egress::{Answer, Ask, Event as Seen, Pending, Protocol, Request};
 use sloplet_gateway::account::{Cap, Reached};
@@ -13,27 +14,49 @@ use sloplet_ledger::{Event, event};
 
 use super::{AtCapDo, Denied, DeniedDo};
 use crate::journal::Journal;
+use crate::pace::Pace;
 
-/// Writes down what an egress tells.
-pub(super) fn of_egress(journal: Journal, denied: DeniedDo) -> Arc<dyn Fn(Seen) + Send + Sync> {
-    Arc::new(move |seen| {
-        if let Some(one) = refused(&seen) {
-            denied(one);
-        }
-        journal.note_by("sandbox", network(seen));
-    })
+/// Attempts that got nothing out and are written down one by one: so many at once, and then so many a second. The others are
+/// counted.
+const ATTEMPTS: (f64, f64) = (2000.0, 50.0);
+
+/// Writes down what an egress tells. What got out is always written down; of a flood of attempts that did not, the number is.
+pub(super) fn of_egress(journal: Journal) -> Arc<dyn Fn(Seen) + Send + Sync> {
+    let attempts = Attempts(journal, Mutex::new((Pace::new(ATTEMPTS.0, ATTEMPTS.1), 0)));
+    Arc::new(move |seen| attempts.note(seen))
 }
 
-fn refused(seen: &Seen) -> Option<Denied> {
-    match seen {
-        Seen::Lookup { name, reason, .. } => {
-            Some(Denied { place: name.clone(), port: None, by_rule: reason.contains("rule '") })
+/// A journal, how fast attempts may be written there, and how many were not.
+struct Attempts(Journal, Mutex<(Pace, u64)>);
+
+impl Attempts {
+    fn note(&self, seen: Seen) {
+        if matches!(seen, Seen::Lookup { .. } | Seen::Denied { .. } | Seen::Failed { .. }) {
+            let missed = {
+                let mut state = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+                if !state.0.spend(1.0, Instant::now()) {
+                    state.1 += 1;
+                    return;
+                }
+                std::mem::take(&mut state.1)
+            };
+            self.tell(missed);
         }
-        Seen::Denied { name, address, port, reason, .. } => {
-            let place = name.clone().or_else(|| address.map(|address| address.to_string()))?;
-            Some(Denied { place, port: Some(*port), by_rule: reason.contains("rule '") })
+        self.0.note_by("sandbox", network(seen));
+    }
+
+    fn tell(&self, missed: u64) {
+        if missed > 0 {
+            let text = format!("{missed} more attempts to reach the network got nothing out: too many to list");
+            self.0.note_by("sandbox", Event::Note(Note { text: text.into() }));
         }
-        _ => None,
+    }
+}
+
+impl Drop for Attempts {
+    fn drop(&mut self) {
+        let missed = self.1.get_mut().unwrap_or_else(PoisonError::into_inner).1;
+        self.tell(missed);
     }
 }
 

@@ -105,20 +105,21 @@ impl Templates {
 
     /// Remembers an image that was made, and forgets those that were not used for longest.
     pub(super) fn remember_cached(&self, owner: &str, key: &str, bytes: u64) -> Result<(), LifeError> {
-        let _changing = self.0.change();
+        let changing = self.0.change();
         let now = now_ms();
         let cached = Cached { id: key.to_owned(), owner: owner.to_owned(), created_ms: now, used_ms: now, bytes };
         self.0.cache.put(&cached)?;
         let mut all = self.0.cache.of(owner)?;
         all.sort_by_key(|cached| std::cmp::Reverse(cached.used_ms));
-        let mut sum = 0u64;
-        for (index, cached) in all.iter().enumerate() {
+        let (mut sum, mut index) = (0u64, 0);
+        all.retain(|cached| {
             sum = sum.saturating_add(cached.bytes);
-            if index > 0 && (index >= MOST || sum > MOST_BYTES) {
-                self.0.forget_cached(&cached.id)?;
-            }
-        }
-        Ok(())
+            index += 1;
+            index > 1 && (index > MOST || sum > MOST_BYTES)
+        });
+        // Nobody else waits while images are removed.
+        drop(changing);
+        all.iter().try_for_each(|cached| self.0.forget_cached(&cached.id))
     }
 }
 

@@ -323,14 +323,15 @@ impl Templates {
 
     /// Forgets a template, with all its builds and images. Sandboxes made from it are not touched.
     pub fn remove(&self, owner: &str, id: &str) -> Result<(), LifeError> {
-        let _changing = self.0.change();
+        let changing = self.0.change();
         let template = self.get(owner, id)?;
         let builds = self.builds(&template)?;
         self.0.templates.remove(&template.id)?;
-        for build in builds {
-            self.0.forget_build(&build)?;
+        for build in &builds {
+            self.0.forget_build(build)?;
         }
-        Ok(())
+        drop(changing);
+        self.0.remove_images(&builds)
     }
 
     /// Counts a sandbox that was made from it.
@@ -363,9 +364,10 @@ impl Inner {
 
     /// Remembers how a build ended. Its template may be gone meanwhile; then nothing of it is kept.
     pub(super) fn finish(&self, mut build: Build, failure: Option<Reason>) -> Result<(), LifeError> {
-        let _changing = self.change();
+        let changing = self.change();
         let running = self.running().remove(&build.id);
         let Some(mut template) = self.templates.get(&build.template)? else {
+            drop(changing);
             return self.remove_image(&build);
         };
         let now = now_ms();
@@ -386,30 +388,32 @@ impl Inner {
         self.builds.put(&build)?;
         template.updated_ms = now;
         self.templates.put(&template)?;
-        self.thin_out(&template)
+        let unused = self.thin_out(&template)?;
+        drop(changing);
+        self.remove_images(&unused)
     }
 
-    /// Removes the images of builds that no tag means any more, and forgets all but the last of them.
-    pub(super) fn thin_out(&self, template: &Template) -> Result<(), LifeError> {
+    /// The builds that no tag means any more, of which all but the last are forgotten. Their images are to be removed,
+    /// which can take long: not while templates are locked.
+    pub(super) fn thin_out(&self, template: &Template) -> Result<Vec<Build>, LifeError> {
         let over = |build: &Build| matches!(build.status, Status::Ready | Status::Error);
         let tagged = |build: &Build| template.tags.values().any(|tag| tag.build == build.id);
         let builds = self.builds.of(&template.owner)?;
         let mine = builds.into_iter().filter(|build| build.template == template.id && over(build) && !tagged(build));
-        for (index, build) in mine.enumerate() {
-            if index < REMEMBERED {
-                self.remove_image(&build)?;
-            } else {
-                self.forget_build(&build)?;
-            }
-        }
-        Ok(())
+        let unused: Vec<Build> = mine.collect();
+        unused.iter().skip(REMEMBERED).try_for_each(|build| self.forget_build(build))?;
+        Ok(unused)
+    }
+
+    /// Removes the images of builds.
+    pub(super) fn remove_images(&self, builds: &[Build]) -> Result<(), LifeError> {
+        builds.iter().try_for_each(|build| self.remove_image(build))
     }
 
     fn forget_build(&self, build: &Build) -> Result<(), LifeError> {
         if let Some(running) = self.running().get(&build.id) {
             running.cancelled.notify_one();
         }
-        self.remove_image(build)?;
         self.logs.remove(&build.id)?;
         self.builds.remove(&build.id)?;
         Ok(())

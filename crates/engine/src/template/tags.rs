@@ -1,7 +1,7 @@
 //! Tags: names for one build of a template.
 
 use super::names::{self, DEFAULT_TAG};
-use super::record::{Tag, Template};
+use super::record::{Build, Tag, Template};
 use super::registry::{Templates, not_found};
 use crate::life::LifeError;
 use crate::life::clock::now_ms;
@@ -17,7 +17,7 @@ impl Templates {
             return Err(LifeError::Invalid("name at least one tag".into()));
         }
         let (name, tag) = names::split(target);
-        let _changing = self.0.change();
+        let changing = self.0.change();
         let mut template = self.get(owner, name)?;
         let build = template.tagged(tag)?.build.clone();
         for tag in tags {
@@ -26,23 +26,28 @@ impl Templates {
         if template.tags.len() > MAX_TAGS {
             return Err(LifeError::Invalid(format!("a template has at most {MAX_TAGS} tags")));
         }
-        self.save_tags(template)?;
+        let unused = self.save_tags(template)?;
+        drop(changing);
+        self.0.remove_images(&unused)?;
         Ok(build)
     }
 
     /// Takes tags away. A build without any is not kept.
     pub fn remove_tags(&self, owner: &str, name: &str, tags: &[String]) -> Result<(), LifeError> {
-        let _changing = self.0.change();
+        let changing = self.0.change();
         let mut template = self.get(owner, name)?;
         for tag in tags {
             if template.tags.remove(tag).is_none() {
                 return Err(not_found("tag", tag));
             }
         }
-        self.save_tags(template)
+        let unused = self.save_tags(template)?;
+        drop(changing);
+        self.0.remove_images(&unused)
     }
 
-    fn save_tags(&self, mut template: Template) -> Result<(), LifeError> {
+    /// Returns the builds whose images nothing needs any more.
+    fn save_tags(&self, mut template: Template) -> Result<Vec<Build>, LifeError> {
         template.updated_ms = now_ms();
         self.0.templates.put(&template)?;
         self.0.thin_out(&template)

@@ -19,6 +19,7 @@ use axum::body::Bytes;
 use axum::extract::State as AppState;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use serde::Deserialize;
@@ -209,10 +210,18 @@ impl Presence {
 
 async fn outward(mut sink: impl Sink<Message> + Unpin, mut reader: Reader, presence: &Presence) -> Over {
     let mut ping = tokio::time::interval_at((Instant::now() + PING_EVERY).into(), PING_EVERY);
+    let mut expected = None;
     loop {
         let (message, last) = tokio::select! {
             next = reader.next() => match next {
-                Some(Next::Chunk(chunk)) => (Message::Binary(framed(chunk.source, &chunk.bytes)), false),
+                Some(Next::Chunk(chunk)) if expected.is_some_and(|expected| chunk.offset > expected) => {
+                    let message = "output was lost: it was not read in time, and the server holds no more of it";
+                    return Over::Wrong(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message));
+                }
+                Some(Next::Chunk(chunk)) => {
+                    expected = Some(chunk.offset + chunk.bytes.len() as u64);
+                    (Message::Binary(framed(chunk.source, &chunk.bytes)), false)
+                }
                 Some(Next::Ended(ended)) => {
                     (Message::text(json!({"exit": ExitStatus::from(&ended)}).to_string()), true)
                 }

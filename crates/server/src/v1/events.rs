@@ -25,8 +25,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Records of other processes are looked for so often; this server's own are heard of at once.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Records that are looked at in one go.
-const BATCH: usize = 1000;
+/// Records that are looked at in one go, and bytes of those that are kept of them: there may be many who look, and read slowly.
+const BATCH: (usize, usize) = (1000, 16 * 1024);
 
 /// Follow what happens as server-sent events, from now on or from the record behind `after`.
 ///
@@ -95,14 +95,15 @@ impl Following {
         let mut reader = self.reader.take()?;
         let (view, filter) = (self.view.clone(), self.filter.clone());
         let read = self.app.look(move |app| {
-            let (mut looked_at, mut found) = (0, Vec::new());
-            while looked_at < BATCH {
+            let (mut looked_at, mut bytes, mut found) = (0, 0, Vec::new());
+            while looked_at < BATCH.0 && bytes < BATCH.1 {
                 match reader.next() {
                     None => break,
                     Some(Err(LedgerError::Damaged { .. })) => {}
                     Some(record) => {
                         let record = record?;
                         if filter.matches(&record) {
+                            bytes += record.line().len();
                             found.push(record);
                         }
                     }

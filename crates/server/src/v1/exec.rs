@@ -19,6 +19,7 @@ use super::extract::{Segments, optional_unit};
 use super::input::{Input, Order};
 use super::processes::reach;
 use super::sandbox::variables;
+use crate::account::Account;
 use crate::app::App;
 use crate::auth::Access;
 use crate::error::ApiError;
@@ -175,6 +176,7 @@ pub struct ExecResult {
 pub async fn exec(
     AppState(app): AppState<App>,
     access: Access,
+    account: Account,
     Segments(id): Segments<String>,
     order: Order,
 ) -> Result<Json<ExecResult>, ApiError> {
@@ -199,7 +201,7 @@ pub async fn exec(
     let reached = reach(&app, &access, &id).await?;
     let started = Instant::now();
     let result = match reached.sandbox.exec(command).await {
-        Ok(process) => finish(process, input, limit, started).await?,
+        Ok(process) => finish(process, input, limit, &account, started).await?,
         Err(error) => {
             let result = ExecResult::not_executed(&program, error)?;
             input.feed(None).await?;
@@ -257,10 +259,13 @@ pub async fn finish(
     mut process: Process,
     input: Input,
     limit: usize,
+    account: &Account,
     started: Instant,
 ) -> Result<ExecResult, ApiError> {
     let stdin = process.take_stdin();
-    let ending = async { Ok(process.output(limit).await?) };
+    // As it is, and as the answer says it: what there is no memory for is left out, and the answer says that.
+    let room_for = |bytes: usize| account.charge(2 * bytes as u64).is_ok();
+    let ending = async { Ok(process.output_while(limit, room_for).await?) };
     let (output, ()) = tokio::try_join!(ending, input.feed(stdin))?;
     let (stdout, stdout_base64) = text(output.stdout);
     let (stderr, stderr_base64) = text(output.stderr);

@@ -2,11 +2,15 @@
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
+use crate::account::Account;
+use crate::bodies;
 use crate::error::ApiError;
+
+/// Bytes of a body that is held in memory. Files and archives are streamed.
+pub const BODY: usize = 24 * 1024 * 1024;
 
 /// A JSON body.
 pub struct Payload<T>(pub T);
@@ -14,8 +18,8 @@ pub struct Payload<T>(pub T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Payload<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        parse(&read(request, state).await?).map(Self)
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        parse(&read(request).await?).map(Self)
     }
 }
 
@@ -25,19 +29,15 @@ pub struct OptionalPayload<T>(pub T);
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalPayload<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let body = read(request, state).await?;
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let body = read(request).await?;
         if body.is_empty() { Ok(Self(T::default())) } else { parse(&body).map(Self) }
     }
 }
 
-async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
-    Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this path takes")
-        }
-        _ => ApiError::bad_request(rejection.body_text()),
-    })
+async fn read(request: Request) -> Result<Bytes, ApiError> {
+    let account = request.extensions().get::<Account>().cloned();
+    bodies::whole(request.into_body(), BODY, account.as_ref(), bodies::PATIENCE).await
 }
 
 /// A JSON object.

@@ -22,6 +22,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::document::Binary;
 use super::extract::{Params, Payload, Segments};
 use super::processes::reach;
+use crate::account::{Account, STREAM};
 use crate::app::App;
 use crate::auth::Access;
 use crate::error::ApiError;
@@ -150,8 +151,10 @@ pub async fn read(
     AppState(app): AppState<App>,
     access: Access,
     Segments(id): Segments<String>,
+    account: Account,
     Params(part): Params<Part>,
 ) -> Result<Response, ApiError> {
+    account.charge(STREAM)?;
     let target = target(part.path, part.user)?;
     let reached = reach(&app, &access, &id).await?;
     let (entry, download) = reached.agent().read(target, part.offset, part.length).await?;
@@ -432,8 +435,10 @@ pub async fn pack(
     AppState(app): AppState<App>,
     access: Access,
     Segments(id): Segments<String>,
+    account: Account,
     Params(at): Params<At>,
 ) -> Result<Response, ApiError> {
+    account.charge(STREAM)?;
     let target = target(at.path, at.user)?;
     let reached = reach(&app, &access, &id).await?;
     let download = reached.agent().pack(target).await?;

@@ -12,6 +12,8 @@ use sloplet_client::Stdin;
 
 use super::exec::Exec;
 use super::extract::{Payload, parse};
+use crate::account::Account;
+use crate::bodies;
 use crate::error::ApiError;
 
 /// How long a part of a body may take to come.
@@ -93,10 +95,11 @@ impl<S: Send + Sync> FromRequest<S> for Order {
             let Payload(exec) = Payload::from_request(request, state).await?;
             return Ok(Self { exec, rest: None });
         };
+        let account = request.extensions().get::<Account>().cloned();
         let mut form = Multipart::new(request.into_body().into_data_stream(), boundary);
         let first = form.next_field().await.map_err(malformed)?.filter(|field| field.name() == Some("exec"));
         let first = first.ok_or_else(|| ApiError::bad_request("the form's first part must be 'exec'"))?;
-        let exec = parse(&text(first).await?)?;
+        let exec = parse(&text(first, account.as_ref()).await?)?;
         let rest = match form.next_field().await.map_err(malformed)? {
             None => None,
             Some(field) if field.name() == Some("stdin") => Some(Input::Rest(field.boxed())),
@@ -106,10 +109,15 @@ impl<S: Send + Sync> FromRequest<S> for Order {
     }
 }
 
-async fn text(mut field: Field<'static>) -> Result<Vec<u8>, ApiError> {
+async fn text(mut field: Field<'static>, account: Option<&Account>) -> Result<Vec<u8>, ApiError> {
+    let late = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "exec did not come in time: send it again");
     let mut text = Vec::new();
-    while let Some(bytes) = field.next().await {
-        text.extend_from_slice(&bytes.map_err(malformed)?);
+    while let Some(bytes) = tokio::time::timeout(PATIENCE, field.next()).await.map_err(late)? {
+        let bytes = bytes.map_err(malformed)?;
+        if let Some(account) = account {
+            account.charge(bodies::TIMES * bytes.len() as u64)?;
+        }
+        text.extend_from_slice(&bytes);
         if text.len() > LARGEST_ORDER {
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "exec: larger than this path takes"));
         }

@@ -47,13 +47,10 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 
-/// Bytes of a body that is held in memory. Files and archives are streamed.
-const BODY: usize = 24 * 1024 * 1024;
-
 /// All its routes, under `/v1`; who asks was checked.
 pub fn router() -> Router<App> {
     let (router, _) = routes().split_for_parts();
-    router.layer(DefaultBodyLimit::max(BODY)).layer(Extension(sessions::Busy::default()))
+    router.layer(DefaultBodyLimit::max(extract::BODY)).layer(Extension(sessions::Busy::default()))
 }
 
 /// Routes that anybody may ask: the OpenAPI document.

@@ -124,7 +124,13 @@ impl Following {
             Next::Ended(ended) => {
                 self.over = true;
                 let status = serde_json::to_value(ExitStatus::from(&ended)).unwrap_or_default();
-                Some(event("exit", END, &status))
+                let (exit, end) = (event("exit", END, &status), self.reader.end());
+                if end <= self.expected {
+                    return Some(exit);
+                }
+                self.waiting.push_back(exit);
+                let gap = json!({"from": self.expected, "to": end});
+                Some(event("gap", &end.to_string(), &gap))
             }
         }
     }

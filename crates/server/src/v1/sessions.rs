@@ -27,6 +27,7 @@ use super::extract::{OptionalPayload, Payload, Segments, optional_unit};
 use super::processes::{Process, patience};
 use super::sandbox::{check_name, variables};
 use super::sandboxes::find;
+use crate::account::Account;
 use crate::app::App;
 use crate::auth::Access;
 use crate::error::ApiError;
@@ -306,6 +307,7 @@ pub struct SessionExec {
 pub async fn exec(
     AppState(app): AppState<App>,
     access: Access,
+    account: Account,
     Extension(busy): Extension<Busy>,
     Segments((id, session)): Segments<(String, String)>,
     Payload(body): Payload<SessionExec>,
@@ -322,7 +324,7 @@ pub async fn exec(
         Command { stdin: input.is_some(), timeout: Some(timeout), ..shell(&reached, &stored, &command).await };
     let started = Instant::now();
     let process = reached.sandbox.exec(command).await?;
-    Ok(Json(finish(process, input.into(), limit, started).await?))
+    Ok(Json(finish(process, input.into(), limit, &account, started).await?))
 }
 
 /// A command for a session, in the background.

@@ -90,7 +90,6 @@ pub async fn remove(
     access: Access,
     Segments(id): Segments<String>,
 ) -> Result<StatusCode, ApiError> {
-    let snapshot = app.sandboxes().get_snapshot(&access.owner, &id)?;
-    app.sandboxes().remove_snapshot(&access.owner, &snapshot.id)?;
+    app.apart(move |app| Ok(app.sandboxes().remove_snapshot(&access.owner, &id)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

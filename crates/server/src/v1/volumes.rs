@@ -57,10 +57,8 @@ pub async fn create(
 ) -> Result<(StatusCode, Json<Volume>), ApiError> {
     check_name(&body.name)?;
     let size = optional_unit::<ByteSize>("size", body.size.as_ref())?.map(|size| size.0);
-    let (sandboxes, owner, name) = (app.sandboxes().clone(), access.owner.clone(), body.name);
-    let making = tokio::task::spawn_blocking(move || sandboxes.create_volume(&owner, &name, size));
-    let volume =
-        making.await.map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+    let making = move |app: &App| Ok(app.sandboxes().create_volume(&access.owner, &body.name, size)?);
+    let volume = app.apart(making).await?;
     Ok((StatusCode::CREATED, Json(volume.into())))
 }
 
@@ -78,7 +76,6 @@ pub async fn remove(
     access: Access,
     Segments(id): Segments<String>,
 ) -> Result<StatusCode, ApiError> {
-    let volume = app.sandboxes().volumes().get(&access.owner, &id)?;
-    app.sandboxes().remove_volume(&access.owner, &volume.id)?;
+    app.apart(move |app| Ok(app.sandboxes().remove_volume(&access.owner, &id)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sloplet_policy::Span;
+use sloplet_policy::{ByteSize, Span};
 
 use super::record::Kept;
 
@@ -49,6 +49,16 @@ pub struct Serve {
     /// Machines that may wait in all pools together [default: as many as the pools say]
     #[arg(long, value_name = "NUMBER")]
     pub max_warm: Option<u32>,
+
+    /// Connections from the network at once. One address has at most three quarters of them; those of this user's own programs
+    /// are not counted.
+    #[arg(long, value_name = "NUMBER", default_value_t = sloplet_server::listen::CONNECTIONS, value_parser = connections)]
+    pub max_connections: usize,
+
+    /// Memory that the server holds for clients in all: output and answers that nobody reads, bodies of requests. One key has at
+    /// most half of it. Besides, the server needs some 64MiB, and up to 1MiB for each sandbox.
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = buffers)]
+    pub buffers: ByteSize,
 
     /// A file whose `[protect]` holds for every sandbox of this server.
     #[arg(long, value_name = "FILE")]
@@ -123,4 +133,19 @@ pub struct Serve {
     /// Print the OpenAPI document and end.
     #[arg(long, hide = true)]
     pub print_openapi: bool,
+}
+
+fn connections(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 16..=1_000_000) => Ok(number),
+        _ => Err("give a number from 16 to 1000000".into()),
+    }
+}
+
+fn buffers(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    match size.0 >= 16 << 20 {
+        true => Ok(size),
+        false => Err("give at least 16MiB".into()),
+    }
 }

@@ -109,8 +109,7 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         Some(path) => Trust::of(&setup::places(data.clone())?.data).settings(Some(path), Path::new("/"), &[])?.protect,
         None => Radius::default(),
     };
-    let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius));
-    check_drivers(&engine, options.drivers.as_deref().unwrap_or_default())?;
+    let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius).buffering(options.buffers.0));
     let places = engine.places().clone();
     let store = Store::open(&places.data)?;
     let tls = match (&options.tls_cert, &options.tls_key) {
@@ -162,8 +161,9 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     let stop = async move {
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
     };
-    listen::serve(Listeners { tcp: Some(tcp), tls, unix: Some(unix) }, Gate::new(app), stop).await;
-    let _ = std::fs::remove_file(run.join(SOCKET));
+    let listeners = Listeners { tcp: Some(tcp), tls, unix: Some(unix), connections: options.max_connections };
+    listen::serve(listeners, Gate::new(app), stop).await;
+    let _ = std::fs::remove_file(places.run.join(SOCKET));
     match options.destroy_on_exit {
         true => sandboxes.destroy_all().await,
         false => sandboxes.write_histories(),

@@ -1,8 +1,7 @@
 //! The server and what it keeps: what survives it, and what does not.
 //!
-//! - [`crash`]: kill -9 at any moment. [`steps`]: kill -9 at every step of every operation.
-//! - [`full`]: a disk without space.
-//! - [`identity`]: which data folder a server is of.
+//! - [`crash`]: kill -9 at any moment.
+//! - [`hostile`]: clients that take all they can get.
 //! - [`previews`]: ports of sandboxes.
 //! - [`spawners`]: spawners that are killed or hang, and too few descriptors.
 //! - [`traces`]: what a collector is told.
@@ -17,8 +16,7 @@ mod common;
 mod clients;
 mod crash;
 mod domain;
-mod full;
-mod identity;
+mod hostile;
 mod previews;
 mod spawners;
 mod steps;

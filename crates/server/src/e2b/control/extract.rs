@@ -1,11 +1,11 @@
 //! Reading requests. Whatever is wrong with one is answered in the form that the SDKs parse.
 
-use axum::body::to_bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
+use crate::account::Account;
+use crate::bodies;
 use crate::error::ApiError;
 
 /// Bytes of a JSON body. The largest are the steps of templates.
@@ -18,10 +18,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let bytes = to_bytes(request.into_body(), MAX_BODY).await.map_err(|error| {
-            let message = format!("the body cannot be read, or is larger than {MAX_BODY} bytes: {error}");
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-        })?;
+        let account = request.extensions().get::<Account>().cloned();
+        let bytes = bodies::whole(request.into_body(), MAX_BODY, account.as_ref(), bodies::PATIENCE).await?;
         let bytes = match bytes.trim_ascii() {
             b"" => b"{}",
             bytes => bytes,

@@ -53,7 +53,8 @@ pub async fn create(
         Some(old) => {
             // Its sandbox first: a name is not lost for one that does not exist.
             sandboxes.get(&access.owner, &id)?;
-            sandboxes.remove_snapshot(&access.owner, &old.id)?;
+            let owner = access.owner.clone();
+            app.apart(move |app| Ok(app.sandboxes().remove_snapshot(&owner, &old.id)?)).await?;
             sandboxes.snapshot(&access.owner, &id, name, BTreeMap::new()).await?
         }
     };

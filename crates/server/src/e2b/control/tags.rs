@@ -39,7 +39,7 @@ pub struct Remove {
 }
 
 pub async fn remove(State(app): State<App>, access: Access, Json(asked): Json<Remove>) -> Result<StatusCode, ApiError> {
-    app.templates().remove_tags(&access.owner, &asked.name, &asked.tags)?;
+    app.apart(move |app| Ok(app.templates().remove_tags(&access.owner, &asked.name, &asked.tags)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -342,11 +342,12 @@ pub async fn alias(
 
 /// A template, or a snapshot.
 pub async fn remove(State(app): State<App>, access: Access, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
-    match app.templates().remove(&access.owner, &id) {
+    app.apart(move |app| match app.templates().remove(&access.owner, &id) {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(LifeError::NotFound { .. }) if snapshots::remove(&app, &access.owner, &id)? => Ok(StatusCode::NO_CONTENT),
+        Err(LifeError::NotFound { .. }) if snapshots::remove(app, &access.owner, &id)? => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(error.into()),
-    }
+    })
+    .await
 }
 
 #[derive(Debug, Default, Deserialize)]

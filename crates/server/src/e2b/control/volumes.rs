@@ -62,8 +62,6 @@ pub async fn info(
 }
 
 pub async fn remove(State(app): State<App>, access: Access, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
-    let sandboxes = app.sandboxes().clone();
-    let removing = tokio::task::spawn_blocking(move || sandboxes.remove_volume(&access.owner, &id));
-    removing.await.map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+    app.apart(move |app| Ok(app.sandboxes().remove_volume(&access.owner, &id)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

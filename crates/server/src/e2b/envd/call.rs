@@ -14,6 +14,7 @@ use sloplet_wire::Target;
 use tokio::time::Instant;
 
 use super::connect::{self, Messages, RpcError};
+use crate::account::Account;
 use crate::app::App;
 use crate::gate::SandboxId;
 
@@ -103,8 +104,9 @@ impl<T: DeserializeOwned> FromRequest<App> for Single<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
         connect::check_type(request.headers(), connect::SINGLE).map_err(|response| *response)?;
+        let account = request.extensions().get::<Account>().cloned();
         let (call, body) = open(request, app, "content-encoding").await.map_err(IntoResponse::into_response)?;
-        let message = connect::read_single(body).await.map_err(IntoResponse::into_response)?;
+        let message = connect::read_single(body, account.as_ref()).await.map_err(IntoResponse::into_response)?;
         Ok(Self(call, message))
     }
 }
@@ -138,9 +140,10 @@ impl FromRequest<App> for Inputs {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
         connect::check_type(request.headers(), connect::STREAM).map_err(|response| *response)?;
+        let account = request.extensions().get::<Account>().cloned();
         let opened = open(request, app, "connect-content-encoding").await;
         let (call, body) = opened.map_err(|error| error.streamed())?;
-        Ok(Self(call, Messages::new(body)))
+        Ok(Self(call, Messages::new(body, account)))
     }
 }
 

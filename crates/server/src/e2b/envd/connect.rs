@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, BodyDataStream, to_bytes};
+use axum::body::{Body, BodyDataStream};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Buf, Bytes, BytesMut};
@@ -20,6 +20,9 @@ use sloplet_engine::life::LifeError;
 use sloplet_wire::ErrorCode;
 
 use super::rest;
+use crate::account::Account;
+use crate::bodies;
+use crate::error::ApiError;
 
 /// The type of single messages.
 pub const SINGLE: &str = "application/json";
@@ -39,7 +42,7 @@ const HEAD: usize = 5;
 /// The largest message taken.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
-/// How long a single message may take to arrive.
+/// How long a message may take to arrive once it has begun.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Kinds of failure that occur here.
@@ -201,9 +204,13 @@ pub fn check_compression(headers: &HeaderMap, name: &str) -> Result<(), RpcError
 }
 
 /// Reads a single message.
-pub async fn read_single<T: DeserializeOwned>(body: Body) -> Result<T, RpcError> {
-    let read = tokio::time::timeout(PATIENCE, to_bytes(body, MAX_MESSAGE)).await.map_err(|_| RpcError::late())?;
-    parse(&read.map_err(|_| too_long())?)
+pub async fn read_single<T: DeserializeOwned>(body: Body, account: Option<&Account>) -> Result<T, RpcError> {
+    let read = bodies::whole(body, MAX_MESSAGE, account, bodies::PATIENCE).await;
+    parse(&read.map_err(|error| match error.status {
+        StatusCode::REQUEST_TIMEOUT => RpcError::late(),
+        StatusCode::SERVICE_UNAVAILABLE => RpcError::new(Code::ResourceExhausted, error.message),
+        _ => too_long(),
+    })?)
 }
 
 fn too_long() -> RpcError {
@@ -223,12 +230,15 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RpcError> {
 pub struct Messages {
     body: BodyDataStream,
     buffer: BytesMut,
+    account: Option<Account>,
+    /// The longest message so far, which is counted.
+    counted: usize,
 }
 
 impl Messages {
     /// In this body.
-    pub fn new(body: Body) -> Self {
-        Self { body: body.into_data_stream(), buffer: BytesMut::new() }
+    pub fn new(body: Body, account: Option<Account>) -> Self {
+        Self { body: body.into_data_stream(), buffer: BytesMut::new(), account, counted: 0 }
     }
 
     /// The next one; `None` at the end.
@@ -250,11 +260,25 @@ impl Messages {
         if length > MAX_MESSAGE {
             return Err(too_long());
         }
-        if !self.fill(HEAD + length).await? {
+        self.count(length)?;
+        // It has begun: the rest must follow.
+        let filled = tokio::time::timeout(PATIENCE, self.fill(HEAD + length)).await.map_err(|_| RpcError::late())?;
+        if !filled? {
             return Err(RpcError::invalid("the stream ends in the middle of a message"));
         }
         self.buffer.advance(HEAD);
         parse(&self.buffer.split_to(length)).map(Some)
+    }
+
+    /// Counts what a message of that length makes the server hold: it comes whole, is understood, and used.
+    fn count(&mut self, length: usize) -> Result<(), RpcError> {
+        let more = length.saturating_sub(self.counted);
+        if let Some(account) = self.account.as_ref().filter(|_| more > 0) {
+            let full = |error: ApiError| RpcError::new(Code::ResourceExhausted, error.message);
+            account.charge(bodies::TIMES * more as u64).map_err(full)?;
+            self.counted = length;
+        }
+        Ok(())
     }
 
     /// Reads the rest, which nobody wants.
@@ -316,7 +340,7 @@ mod tests {
     async fn read(bytes: &'static [u8]) -> Result<Vec<serde_json::Value>, Code> {
         // One byte at a time: messages do not come whole.
         let pieces = bytes.chunks(1).map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece)));
-        let mut messages = Messages::new(Body::from_stream(futures_util::stream::iter(pieces)));
+        let mut messages = Messages::new(Body::from_stream(futures_util::stream::iter(pieces)), None);
         let mut all = Vec::new();
         while let Some(message) = messages.next().await.map_err(|error| error.code)? {
             all.push(message);

@@ -17,6 +17,7 @@ use super::call;
 use super::entry::{clean, name};
 use super::gzip;
 use super::signature::Address;
+use crate::account::{Account, STREAM};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::gate::{self, SandboxId};
@@ -75,7 +76,10 @@ pub fn refused(path: &str, error: &ClientError) -> ApiError {
 }
 
 /// `GET /files`.
-pub async fn download(State(app): State<App>, request: Request) -> Response {
+pub async fn download(State(app): State<App>, account: Account, request: Request) -> Response {
+    if let Err(error) = account.charge(STREAM) {
+        return error.into_response();
+    }
     match Access::new(&app, request).await {
         Ok((access, headers, _)) => send(access, &headers).await.unwrap_or_else(IntoResponse::into_response),
         Err(response) => response,

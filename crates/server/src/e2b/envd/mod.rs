@@ -32,6 +32,7 @@ use axum::{Extension, Json, Router};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::gate::{self, SandboxId};
+use crate::refusals::Peer;
 use signature::Address;
 
 /// All its routes. Every request carries [`SandboxId`]: it may use that sandbox, except that who asks for `/files` with
@@ -47,15 +48,18 @@ pub fn router() -> Router<App> {
         .route("/envs", get(environment))
 }
 
-/// The sandbox whose token made the signature in this address. It may have expired.
-pub fn signed_for(app: &App, method: &Method, uri: &Uri) -> Option<String> {
+/// The sandbox whose token made the signature in this address, which does not name it. It may have expired. All must be tried,
+/// so whoever was wrong too often is not listened to.
+pub fn signed_for(app: &App, method: &Method, uri: &Uri, from: Option<Peer>) -> Option<String> {
     let Query(address) = Query::<Address>::try_from_uri(uri).ok()?;
-    address.signature.as_ref()?;
-    app.sandboxes()
-        .all()
-        .into_iter()
-        .find(|record| address.is_signed_with(&record.token, method))
-        .map(|record| record.id)
+    if !address.may_be_signed() || !app.guesses().may_try(from.map(|peer| peer.0)) {
+        return None;
+    }
+    let found = app.sandboxes().find_by_token(|token| address.is_signed_with(token, method));
+    if found.is_none() {
+        app.guesses().was_wrong(from.map(|peer| peer.0));
+    }
+    found
 }
 
 async fn health(State(app): State<App>, Extension(SandboxId(id)): Extension<SandboxId>) -> Response {

@@ -18,13 +18,17 @@ use super::call::Call;
 use super::connect::{self, RpcError};
 
 /// Output that is there already is put together up to this many bytes.
-const GATHERED: usize = 64 * 1024;
+const GATHERED: usize = 32 * 1024;
+
+/// Why a reader that is too slow is cut off.
+const LOST: &str = "output was lost: it was not read in time, and the server holds no more of it";
 
 /// Streams what a process does, from an offset of its output on. The process outlives the stream; one that is not
 /// read holds the process up.
 pub fn events(call: Call, process: Arc<Tracked>, offset: u64) -> Response {
     let events = Events {
         reader: process.read_from(offset),
+        expected: None,
         stage: Stage::Start(process.pid),
         deadline: call.deadline,
         keepalive: call.keepalive,
@@ -35,6 +39,8 @@ pub fn events(call: Call, process: Arc<Tracked>, offset: u64) -> Response {
 
 struct Events {
     reader: Reader,
+    /// Where the next output begins, once there was some.
+    expected: Option<u64>,
     stage: Stage,
     deadline: Option<Instant>,
     keepalive: Duration,
@@ -82,7 +88,14 @@ impl Events {
         let mut next = next;
         loop {
             match next {
-                Some(Next::Chunk(chunk)) => push_data(&mut out, chunk.source, &chunk.bytes),
+                Some(Next::Chunk(chunk)) if self.expected.is_some_and(|expected| chunk.offset > expected) => {
+                    self.stage = Stage::Lost(LOST.into());
+                    return out.into();
+                }
+                Some(Next::Chunk(chunk)) => {
+                    self.expected = Some(chunk.offset + chunk.bytes.len() as u64);
+                    push_data(&mut out, chunk.source, &chunk.bytes);
+                }
                 Some(Next::Ended(ended)) => return self.tell_end(out, ended),
                 None => return self.end(out, None),
             }

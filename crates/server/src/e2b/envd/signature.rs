@@ -25,6 +25,12 @@ pub struct Address {
 }
 
 impl Address {
+    /// Whether there is a signature of the right form.
+    pub fn may_be_signed(&self) -> bool {
+        let digest = self.signature.as_deref().and_then(|signature| signature.strip_prefix("v1_"));
+        digest.is_some_and(|digest| digest.len() == 43)
+    }
+
     /// Whether this token made the signature; it may have expired.
     pub fn is_signed_with(&self, token: &str, method: &Method) -> bool {
         let Some(given) = &self.signature else { return false };
@@ -80,6 +86,7 @@ mod tests {
         // printf 'a.txt:read:user:token' | sha256sum, in base64.
         let known = "v1_".to_owned() + &STANDARD_NO_PAD.encode(Sha256::digest(b"a.txt:read:user:token"));
         assert_eq!(address(None).signature.as_deref(), Some(&*known));
+        assert!(address(None).may_be_signed());
         assert_eq!(refusal(&address(None), "token", &Method::GET), None);
         assert_eq!(refusal(&address(None), "token", &Method::HEAD), None);
     }
