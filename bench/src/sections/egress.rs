@@ -79,7 +79,7 @@ fn spec() -> Result<Spec> {
     let own = std::env::current_exe().context("finding this program")?;
     let limits = NetworkLimits { connections: 2000, new_per_second: 100_000, ..NetworkLimits::default() };
     let network = Network { allow: vec![SERVER.parse()?], limits, ..Network::default() };
-    let mounts = vec![Bind { from: own, to: INSIDE.into(), writable: false, volume: false }];
+    let mounts = vec![Bind { from: own, to: INSIDE.into(), ..Bind::default() }];
     Ok(Spec { network, mounts, ..Spec::default() })
 }
 

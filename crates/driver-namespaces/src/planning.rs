@@ -76,8 +76,8 @@ pub fn mount(bind: &Bind, has_kernel: bool) -> Result<Mount, DriverError> {
         writable: bind.writable,
         // A kernel of its own makes files as root inside, before it gives them to whom they are for: that one needs an id.
         ids: (bind.volume || (has_kernel && bind.writable && bind.from.is_dir())).then_some(VOLUME_IDS),
-        owner: bind.owner,
         identity: bind.identity.map(|identity| (identity.device, identity.inode)),
+        owner: bind.owner,
     })
 }
 
@@ -194,8 +194,8 @@ fn weakened(mut plan: Plan) -> Plan {
                 to: bytes(inside),
                 writable: false,
                 ids: None,
-                owner: None,
                 identity: None,
+                owner: None,
             });
         }
     }

@@ -83,8 +83,9 @@ impl Flavour {
     /// Processes and threads of the host that it needs besides those of the sandbox that has so many.
     pub fn pids(self, inside: u32) -> u32 {
         match self {
-            // Each of its threads may be one of the host's, and it has some of its own.
-            Self::Runsc | Self::Kata => inside.saturating_mul(4).saturating_add(256),
+            // Each of its threads may be one of the host's, it has some of its own, and those of processes that ended go away
+            // later, on a busy host much later. Where it can make no more, all of it ends.
+            Self::Runsc | Self::Kata => inside.saturating_mul(4).saturating_add(1024),
             // Its keeper, and itself while it starts the agent: it is gone before anything else runs.
             Self::Crun => inside.saturating_add(1).max(8),
             // A program in Go starts a thread for each thing that it waits for.

@@ -43,7 +43,7 @@ fn sharing(found: &Found) -> Vec<Capability> {
 fn gvisor(found: &Found) -> Vec<Capability> {
     let kernel = format!("gVisor, {}, platform {}", found.version, found.platform);
     let old = (!found.lists).then_some("a newer gVisor: with this one, 'ls' and 'stat' of coreutils 9 fail inside");
-    let pids = "by gVisor for each user inside; four times as many of the host's, by its cgroup, for all";
+    let pids = "by gVisor for each user inside; four times as many of the host's and 1024 more, by its cgroup, for all";
     vec![
         Capability { remedy: old.map(Into::into), ..Capability::enforced(Feature::OwnKernel, kernel) },
         Capability::enforced(Feature::Pids, pids),

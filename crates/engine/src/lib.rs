@@ -9,6 +9,7 @@
 //! - [`data`]: files that go in masked.
 //! - [`outward`]: the way out of a sandbox. [`journal`]: what is written down about it; [`origins`], [`cost`]: what that tells.
 //! - [`patch`]: changes of files, for `git apply`.
+//! - [`failpoint`]: where tests kill a server.
 //! - [`trust`]: whose word a `sloplet.toml` is.
 //! - [`allowance`]: how much memory clients may make a server hold. [`pace`]: how fast something may go on.
 //! - [`places`]: where data and records are kept. [`aside`]: what takes long and nobody waits for.

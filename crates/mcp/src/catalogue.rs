@@ -155,3 +155,20 @@ pub fn all() -> Vec<Entry> {
     entries.extend(tools::info::entries());
     entries
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_have_no_formats_that_clients_do_not_know() {
+        for entry in all() {
+            let text = json!([entry.tool.input_schema, entry.tool.output_schema]).to_string();
+            assert!(
+                !text.contains("\"format\":\"uint") && !text.contains("\"format\":\"int"),
+                "{}: {text}",
+                entry.name
+            );
+        }
+    }
+}

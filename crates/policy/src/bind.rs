@@ -20,22 +20,22 @@ pub struct Bind {
     /// Whether changes inside reach the host.
     #[serde(default)]
     pub writable: bool,
-    /// Whether changes may also reach what configures the host (see [`guarded`](crate::guarded)).
-    #[serde(default)]
-    pub unguarded: bool,
     /// Whether Unix sockets and FIFOs may lie in it: they carry data between inside and the host, whatever the network is.
     #[serde(default)]
     pub sockets: bool,
+    /// Whether changes may also reach what configures the host (see [`guarded`](crate::guarded)).
+    #[serde(default)]
+    pub unguarded: bool,
     /// Whether it is a volume: a folder of sloplet's own, in which everybody inside may own files. Nobody can ask for it by
     /// a description.
     #[serde(skip)]
     pub volume: bool,
-    /// Whose user and group are the owner's, in place of its own: those of the mount that it guards.
-    #[serde(skip)]
-    pub owner: Option<(u32, u32)>,
     /// What `from`, a real path by then, was when it was checked: nothing else is shown.
     #[serde(skip)]
     pub identity: Option<Identity>,
+    /// Whose user and group are the owner's, in place of its own: those of the mount that it guards.
+    #[serde(skip)]
+    pub owner: Option<(u32, u32)>,
 }
 
 /// Where root makes sandboxes, files in a volume that belong to a user inside other than the usual one belong to this id
@@ -43,14 +43,14 @@ pub struct Bind {
 pub const VOLUME_IDS: u32 = 0x3FFF_0000;
 
 /// What can follow a mount's paths.
-const OPTIONS: [&str; 4] = ["ro", "rw", "unguarded", "sockets"];
+const OPTIONS: [&str; 4] = ["ro", "rw", "sockets", "unguarded"];
 
 /// A mount that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// Not of the form.
     #[error(
-        "mount '{0}' is not of the form HOST_PATH:PATH_INSIDE[:OPTIONS], like ./src:/workspace:ro; options are ro or rw, unguarded, sockets, with commas between them"
+        "mount '{0}' is not of the form HOST_PATH:PATH_INSIDE[:OPTIONS], like ./src:/workspace:ro; options are ro or rw, sockets, and unguarded (with rw), with commas between them"
     )]
     Form(String),
     /// The target is not a usable place.
@@ -103,11 +103,11 @@ impl FromStr for Bind {
         if from.is_empty() || to.is_empty() || text.contains('\0') {
             return Err(form());
         }
-        let (writable, unguarded, sockets) = (has("rw"), has("unguarded"), has("sockets"));
+        let (writable, sockets, unguarded) = (has("rw"), has("sockets"), has("unguarded"));
         if unguarded && !writable {
             return Err(form());
         }
-        let bind = Self { from: from.into(), to: to.into(), writable, unguarded, sockets, ..Self::default() };
+        let bind = Self { from: from.into(), to: to.into(), writable, sockets, unguarded, ..Self::default() };
         bind.check()?;
         Ok(bind)
     }

@@ -80,6 +80,7 @@ pub fn guards(mount: &Bind) -> Result<Vec<Bind>, GuardError> {
                     to: mount.to.join(&path),
                     writable: on_the_way,
                     owner: Some((top.uid(), top.gid())),
+                    // Somebody inside may put something else there before it is mounted: that is not shown.
                     identity: Some(Identity { device: meta.dev(), inode: meta.ino() }),
                     ..Bind::default()
                 });

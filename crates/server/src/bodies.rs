@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use futures_util::StreamExt as _;
 
 use crate::account::Account;
+use crate::e2b::envd::rest::discard;
 use crate::error::ApiError;
 
 /// How often a body's bytes count: as they came, as they are understood, and as they are used.
@@ -28,16 +29,21 @@ pub const PATIENCE: Patience = Patience { pause: Duration::from_secs(30), whole:
 /// Reads a body to its end. 413 if it is longer than `most`, 408 if it takes too long, 503 if there is no memory for it.
 pub async fn whole(body: Body, most: usize, account: Option<&Account>, patience: Patience) -> Result<Bytes, ApiError> {
     let too_large = || ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this path takes");
-    if body.size_hint().lower() > most as u64 {
+    let announced = body.size_hint().lower();
+    let mut pieces = body.into_data_stream();
+    if announced > most as u64 {
+        discard(&mut pieces).await;
         return Err(too_large());
     }
     let reading = async {
-        let (mut pieces, mut read) = (body.into_data_stream(), BytesMut::new());
+        let mut read = BytesMut::new();
         while let Some(piece) =
             tokio::time::timeout(patience.pause, pieces.next()).await.map_err(|_| too_slow(patience.pause))?
         {
             let piece = piece.map_err(|error| ApiError::bad_request(format!("the body broke off: {error}")))?;
             if read.len() + piece.len() > most {
+                drop(read);
+                discard(&mut pieces).await;
                 return Err(too_large());
             }
             if let Some(account) = account {

@@ -107,8 +107,8 @@ impl From<DriverError> for ApiError {
     fn from(error: DriverError) -> Self {
         let status = match error {
             DriverError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
-            _ if lacks_space(&error.to_string()) => StatusCode::INSUFFICIENT_STORAGE,
             DriverError::Exhausted { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            _ if lacks_space(&error.to_string()) => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())

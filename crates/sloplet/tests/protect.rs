@@ -162,23 +162,6 @@ fn init_finds_what_is_worth_protecting_and_writes_no_secret() {
     assert!(ended.stderr.contains("PAY_TOKEN"), "{ended}");
 }
 
-#[test]
-fn keys_in_another_s_home_are_not_shown_even_without_a_home_of_one_s_own() {
-    let host = Host::shared();
-    let root = host.root();
-    // The test user's home is in the table of accounts; root could read all of it.
-    let home = common::Account::of_tests().home;
-    let keys = home.join(".vault-token");
-    let made = fs::OpenOptions::new().create(true).append(true).open(&keys).is_ok();
-    assert!(made, "{}", keys.display());
-    let mount = format!("{}:/keys", keys.display());
-    for home in ["/root", "/nonexistent", ""] {
-        let ended = root.invoke_run(&["--mount", &mount], &["true"]).env("HOME", home).finish().expect_code(125);
-        assert!(ended.stderr.contains("protected"), "{ended}");
-    }
-    fs::remove_file(keys).unwrap();
-}
-
 /// Swaps a folder of a writable mount for a symlink, and back, as fast as it can.
 const SWAPPER: &str = "
 import ctypes
@@ -238,4 +221,21 @@ fn sockets_and_fifos_in_a_read_only_mount_are_refused_unless_allowed() {
         sloplet.run(&["--mount", &mount], &["true"]).expect_code(125).expect_said("pipe");
         sloplet.run(&["--mount", &format!("{mount}:rw")], &["true"]).expect_code(0);
     }
+}
+
+#[test]
+fn keys_in_another_s_home_are_not_shown_even_without_a_home_of_one_s_own() {
+    let host = Host::shared();
+    let root = host.root();
+    // The test user's home is in the table of accounts; root could read all of it.
+    let home = common::Account::of_tests().home;
+    let keys = home.join(".vault-token");
+    let made = fs::OpenOptions::new().create(true).append(true).open(&keys).is_ok();
+    assert!(made, "{}", keys.display());
+    let mount = format!("{}:/keys", keys.display());
+    for home in ["/root", "/nonexistent", ""] {
+        let ended = root.invoke_run(&["--mount", &mount], &["true"]).env("HOME", home).finish().expect_code(125);
+        assert!(ended.stderr.contains("protected"), "{ended}");
+    }
+    fs::remove_file(keys).unwrap();
 }

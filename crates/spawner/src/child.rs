@@ -193,9 +193,11 @@ impl Child<'_> {
             }
         };
         drop(supplies); // before it is closed behind its back
+        keep_open.extend(reach.open().map(AsRawFd::as_raw_fd));
         detach_from_parent(self.thread, &keep_open)?;
         let lacks = |protection: &str| self.plan.lacks(protection);
         privileges::renounce(keep, profile, &reach, self.plan.filters_commands(), &lacks)?;
+
         // After the last change of credentials, which would clear it.
         set_parent_process_death_signal(Some(Signal::KILL)).during("tie the sandbox to its spawner")?;
         // A process tree's files have the same paths for the agent as for its commands: Landlock is the wall for both.

@@ -71,6 +71,14 @@ impl Reach {
         let root = Reachable { place: Place::Path("/".into()), access: everything() };
         Self { paths: vec![root], no_network: false, required: false }
     }
+
+    /// What is open until the wall stands.
+    pub fn open(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.paths.iter().filter_map(|reachable| match &reachable.place {
+            Place::Open(file) => Some(file),
+            Place::Path(_) | Place::Optional(_) => None,
+        })
+    }
 }
 
 /// All that Landlock knows about files.

@@ -50,6 +50,8 @@ impl Store {
             Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(path, holder(&lock))),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
+        // For those who find it locked; if it cannot be written, they are told less.
+        let _ = lock.set_len(0).and_then(|()| lock.write_all_at(std::process::id().to_string().as_bytes(), 0));
         let reserve = Reserve::of(folder);
         reserve.tend();
         // For those who find it locked; if it cannot be written, they are told less.

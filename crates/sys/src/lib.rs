@@ -3,6 +3,7 @@
 //! Everything that [`rustix`] wraps safely is used from there directly; this crate holds the rest, one noun a file,
 //! each block with the invariant that makes it sound.
 //!
+//! - [`allocator`]: memory that goes back to the kernel.
 //! - [`attempt`]: calls that a sandbox must refuse, for the verifier.
 //! - [`clock`]: the processor's own clock.
 //! - [`clone`]: new processes in new namespaces, proof of being single-threaded.
@@ -17,6 +18,7 @@
 //! - [`spawn`]: starting a program from the agent.
 //! - [`transparent`]: sockets that stand for other hosts.
 
+pub mod allocator;
 pub mod attempt;
 pub mod clock;
 pub mod clone;

@@ -25,8 +25,11 @@ const BACKLOG: i32 = 64;
 
 /// The run folder of a data folder, which is made if it is absent. `base` holds the run folders of all.
 pub fn run_folder(base: &Path, data: &Path) -> io::Result<PathBuf> {
-    DirBuilder::new().mode(0o700).recursive(true).create(data)?;
-    let meta = fs::metadata(data)?;
+    let unusable = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot use the data folder {}: {error}", data.display()))
+    };
+    DirBuilder::new().mode(0o700).recursive(true).create(data).map_err(unusable)?;
+    let meta = fs::metadata(data).map_err(unusable)?;
     Ok(base.join(format!("{:x}-{:x}", meta.dev(), meta.ino())))
 }
 

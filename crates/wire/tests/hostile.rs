@@ -496,7 +496,7 @@ fn fields_of_a_newer_peer_are_skipped() {
     assert_eq!(hello, Ok(Hello { version: 1, build: "b".into() }));
     let exec = "82 00 81 8c 81426c73 80 f6 f6 f6 f5 f6 f4 f6 f6  83 01 02 03  a1 61 78 fb 3ff0000000000000";
     assert_eq!(from_bytes::<Request>(&hex(exec), "request"), Ok(Request::Exec(process_exec())));
-    let started = from_bytes::<Event>(&hex("82 02 83 07 5f 4161 ff c1 1a 00000001"), "event");
+    let started = from_bytes::<Event>(&hex("82 02 84 07 f6 5f 4161 ff c1 1a 00000001"), "event");
     assert_eq!(started, Ok(Event::Started { pid: 7, held: None }));
     // A variant that had no fields and got some.
     assert_eq!(from_bytes::<Event>(&hex("82 00 82 01 6178"), "event"), Ok(Event::Done));

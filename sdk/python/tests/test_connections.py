@@ -176,7 +176,8 @@ def test_a_run_folder_of_somebody_else_gets_nothing(tmp_path, monkeypatch):
     own = _find.run_folder()
     own.mkdir(mode=0o700, parents=True)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(own / "api.sock"))
+    door = _find.Door(_find.place(None, None))
+    listener.bind(door.address)
     listener.listen()
     listener.setblocking(False)
     cases = (

@@ -279,6 +279,7 @@ impl Sandboxes {
         for mount in &record.request.volumes {
             self.0.volumes.get(&record.owner, &mount.volume)?;
         }
+        reach(Point::BeforeRecord);
         match claim.filter(|claim| claim.machine().is_some()) {
             // Written when it is made: a server that starts anew before that finds a machine that waits.
             Some(claim) if claim.leaves_no_trace(&record.request) => {}
@@ -286,10 +287,11 @@ impl Sandboxes {
             Some(_) => self.0.records.put_instead_of(record, &self.0.pools.warm)?,
             None => self.0.records.insert(record)?,
         }
+        reach(Point::AfterRecord);
         Ok(())
     }
 
-    /// Gives the slot of a stopped sandbox a machine.
+    /// Gives the slot of a stopped sandbox a machine. If that fails it is stopped as before.
     pub(super) async fn bring_up(&self, slot: &Arc<Slot>) -> Result<Record, LifeError> {
         let private = self.secrets_of(&slot.record())?;
         let made = self.bring_up_with(slot, None, private).await;

@@ -26,6 +26,7 @@ pub mod record;
 pub mod sandboxes;
 mod saving;
 pub mod snapshot;
+mod sweeping;
 mod tenant;
 mod to_the_end;
 pub mod volume;

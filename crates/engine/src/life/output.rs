@@ -96,6 +96,7 @@ impl Output {
             cost: 0,
             taken: allowance.begin(),
             end: 0,
+            promised: 0,
             ended: None,
             readers: BTreeMap::new(),
             next_reader: 0,
@@ -104,6 +105,16 @@ impl Output {
         };
         state.wait_at(0);
         Self { state: Mutex::new(state), changed: Notify::new(), allowance: allowance.clone() }
+    }
+
+    /// Output of a process that an earlier engine started: what comes first is at an offset, and so much was written before.
+    pub fn found_again(allowance: &Allowance, offset: u64, written: u64) -> Self {
+        let output = Self::new(allowance, None);
+        {
+            let mut state = output.lock();
+            (state.end, state.promised) = (offset, written);
+        }
+        output
     }
 
     /// Adds bytes; waits while a reader that is still there would lose some for it. If there is no memory to wait, or to keep
@@ -332,8 +343,8 @@ impl Reader {
             self.output.changed.notify_waiters();
             return Some(Next::Chunk(chunk));
         }
-        // What is not there any more was lost.
-        let end = state.end;
+        // What is not there any more was lost; what was promised is yet to come.
+        let end = state.end.max(position);
         state.readers.insert(self.id, end);
         let ended = state.ended.clone()?;
         drop(state);
@@ -439,7 +450,7 @@ mod tests {
     #[tokio::test]
     async fn offsets_are_for_life_however_often_the_output_is_found_again() {
         // 1000 bytes were written, of which the last 400 are still held, and a reader has seen 900 of them.
-        let output = Arc::new(Output::found_again(600, 1000));
+        let output = Arc::new(Output::found_again(&Allowances::default().of("somebody"), 600, 1000));
         let (mut late, mut first) = (output.read_from(900), output.read_from(0));
         let mut beyond = output.read_from(5000);
         assert_eq!(late.try_next(), None, "it waits for what is on its way");

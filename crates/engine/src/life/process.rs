@@ -86,7 +86,10 @@ impl Processes {
                 tag: info.tag,
                 terminal: info.terminal,
                 started_ms: now_ms(),
-                output: Arc::new(Output::new(&self.allowance, None)),
+                output: Arc::new(process.held.map_or_else(
+                    || Output::new(&self.allowance, None),
+                    |held| Output::found_again(&self.allowance, held.dropped, held.written),
+                )),
                 agent: self.agent.clone(),
             };
             self.track(tracked, process);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sloplet_store::{Collection, Store, StoreError};
@@ -141,8 +141,7 @@ impl Sandboxes {
         };
         let sandboxes = Self(Arc::new(inner));
         sandboxes.find_again(adoption).await?;
-        sandboxes.sweep_memories()?;
-        sandboxes.sweep_snapshot_images()?;
+        sandboxes.sweep()?;
         sandboxes.0.volumes.forgotten()?.into_iter().for_each(|folder| sandboxes.remove_aside(folder));
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
@@ -272,6 +271,7 @@ impl Sandboxes {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(LifeError::Io(format!("cannot move {}", home.display()), error)),
         }
+        reach(Point::AfterVolumeEmptied);
         Ok(())
     }
 
@@ -403,9 +403,13 @@ impl Slot {
     ) -> Result<Record, LifeError> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = self.record();
+        if self.is_gone() {
+            return Err(LifeError::no_sandbox(&changed.id));
+        }
         change(&mut changed);
         reach(Point::BeforeRecord);
         remember(&changed)?;
+        reach(Point::AfterRecord);
         *self.lock_record() = changed.clone();
         Ok(changed)
     }

@@ -21,9 +21,14 @@ use crate::pace::Pace;
 const ATTEMPTS: (f64, f64) = (2000.0, 50.0);
 
 /// Writes down what an egress tells. What got out is always written down; of a flood of attempts that did not, the number is.
-pub(super) fn of_egress(journal: Journal) -> Arc<dyn Fn(Seen) + Send + Sync> {
+pub(super) fn of_egress(journal: Journal, denied: DeniedDo) -> Arc<dyn Fn(Seen) + Send + Sync> {
     let attempts = Attempts(journal, Mutex::new((Pace::new(ATTEMPTS.0, ATTEMPTS.1), 0)));
-    Arc::new(move |seen| attempts.note(seen))
+    Arc::new(move |seen| {
+        if let Some(one) = refused(&seen) {
+            denied(one);
+        }
+        attempts.note(seen)
+    })
 }
 
 /// A journal, how fast attempts may be written there, and how many were not.
@@ -57,6 +62,19 @@ impl Drop for Attempts {
     fn drop(&mut self) {
         let missed = self.1.get_mut().unwrap_or_else(PoisonError::into_inner).1;
         self.tell(missed);
+    }
+}
+
+fn refused(seen: &Seen) -> Option<Denied> {
+    match seen {
+        Seen::Lookup { name, reason, .. } => {
+            Some(Denied { place: name.clone(), port: None, by_rule: reason.contains("rule '") })
+        }
+        Seen::Denied { name, address, port, reason, .. } => {
+            let place = name.clone().or_else(|| address.map(|address| address.to_string()))?;
+            Some(Denied { place, port: Some(*port), by_rule: reason.contains("rule '") })
+        }
+        _ => None,
     }
 }
 

@@ -148,12 +148,12 @@ pub struct HostMount {
     /// Whether changes inside reach the host.
     #[serde(default)]
     pub writable: bool,
-    /// Whether changes may also reach what configures the host: sloplet.toml, .git/hooks and the like.
-    #[serde(default)]
-    pub unguarded: bool,
     /// Whether Unix sockets and FIFOs may lie in it: they carry data between inside and the host, whatever the network is.
     #[serde(default)]
     pub sockets: bool,
+    /// Whether changes may also reach what configures the host: sloplet.toml, .git/hooks and the like.
+    #[serde(default)]
+    pub unguarded: bool,
 }
 
 /// A file of the host whose masked copy is shown inside, read-only.

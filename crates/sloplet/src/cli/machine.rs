@@ -53,9 +53,9 @@ pub struct Machine {
     #[arg(long, value_name = "NUMBER")]
     pub inodes: Option<u64>,
 
-    /// Show a host file or folder inside: HOST[:INSIDE][:ro|:rw]; read-only unless :rw. Without INSIDE it is /workspace, and
-    /// commands start there. What configures this machine (sloplet.toml, .git/hooks …) stays read-only unless
-    /// :rw,unguarded; one with Unix sockets or FIFOs in it needs :ro,sockets. Can be repeated.
+    /// Show a host file or folder inside: HOST:INSIDE, and :rw if changes shall reach the host; HOST alone is /workspace, and
+    /// commands start there. What configures this machine (sloplet.toml, .git/hooks …) stays read-only unless :rw,unguarded; a
+    /// folder with Unix sockets or FIFOs in it needs :ro,sockets. Can be repeated.
     #[arg(long, short = 'v', value_name = "MOUNT", value_parser = mount)]
     pub mount: Vec<Bind>,
 
@@ -103,7 +103,7 @@ pub const WORKSPACE: &str = "/workspace";
 
 fn mount(text: &str) -> Result<Bind, BindError> {
     let (place, mode) = match text.rsplit_once(':') {
-        Some((place, mode @ ("ro" | "rw" | "rw,unguarded"))) => (place, mode),
+        Some((place, mode @ ("ro" | "rw" | "rw,unguarded" | "ro,sockets" | "sockets"))) => (place, mode),
         _ => (text, "ro"),
     };
     match place.contains(':') || place.is_empty() {

@@ -56,7 +56,7 @@ pub struct Serve {
     pub max_connections: usize,
 
     /// Memory that the server holds for clients in all: output and answers that nobody reads, bodies of requests. One key has at
-    /// most half of it. Besides, the server needs some 64MiB, and up to 1MiB for each sandbox.
+    /// most half of it. Besides, the server needs some 100MiB, and up to 1MiB for each sandbox.
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = buffers)]
     pub buffers: ByteSize,
 

@@ -121,9 +121,11 @@ pub fn request(file: File, options: Create) -> anyhow::Result<Value> {
         if !radius.paths.is_empty() && from.exists() {
             protected.open(&from)?;
         }
-        let mut wish = json!({"from": from, "to": mount.to, "writable": mount.writable, "unguarded": mount.unguarded});
-        if mount.sockets {
-            wish["sockets"] = true.into();
+        let mut wish = json!({"from": from, "to": mount.to, "writable": mount.writable});
+        for (name, wanted) in [("sockets", mount.sockets), ("unguarded", mount.unguarded)] {
+            if wanted {
+                wish[name] = true.into();
+            }
         }
         mounts.push(wish);
     }

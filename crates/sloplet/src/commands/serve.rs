@@ -53,6 +53,7 @@ pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     }
     let exporter = log(options.log_json)?;
     raise_file_limit();
+    sloplet_sys::allocator::give_back_early();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(async {
         let exporting = exporter.map(Exporter::start);
@@ -110,6 +111,7 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         None => Radius::default(),
     };
     let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius).buffering(options.buffers.0));
+    check_drivers(&engine, options.drivers.as_deref().unwrap_or_default())?;
     let places = engine.places().clone();
     let store = Store::open(&places.data)?;
     let tls = match (&options.tls_cert, &options.tls_key) {
@@ -163,7 +165,7 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     };
     let listeners = Listeners { tcp: Some(tcp), tls, unix: Some(unix), connections: options.max_connections };
     listen::serve(listeners, Gate::new(app), stop).await;
-    let _ = std::fs::remove_file(places.run.join(SOCKET));
+    let _ = std::fs::remove_file(run.join(SOCKET));
     match options.destroy_on_exit {
         true => sandboxes.destroy_all().await,
         false => sandboxes.write_histories(),

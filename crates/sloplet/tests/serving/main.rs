@@ -1,7 +1,9 @@
 //! The server and what it keeps: what survives it, and what does not.
 //!
-//! - [`crash`]: kill -9 at any moment.
+//! - [`crash`]: kill -9 at any moment. [`steps`]: kill -9 at every step of every operation.
+//! - [`full`]: a disk without space.
 //! - [`hostile`]: clients that take all they can get.
+//! - [`identity`]: which data folder a server is of.
 //! - [`previews`]: ports of sandboxes.
 //! - [`spawners`]: spawners that are killed or hang, and too few descriptors.
 //! - [`traces`]: what a collector is told.
@@ -16,7 +18,9 @@ mod common;
 mod clients;
 mod crash;
 mod domain;
+mod full;
 mod hostile;
+mod identity;
 mod previews;
 mod spawners;
 mod steps;

@@ -135,8 +135,8 @@ probes![
     recreate::PROBE,
     blast_radius::PROBE,
     protected_mounts::PROBE,
-    config_trust::PROBE,
     mount_race::PROBE,
+    config_trust::PROBE,
 ];
 
 #[cfg(test)]

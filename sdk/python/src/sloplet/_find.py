@@ -14,6 +14,9 @@ from .errors import InvalidRequestError, ServerStartError, ServiceConnectionErro
 #: The server's socket within its run folder.
 SOCKET = "api.sock"
 
+#: Bytes of a socket's path that the kernel takes.
+LONGEST_PATH = 107
+
 
 @dataclass(frozen=True)
 class Place:
@@ -72,6 +75,29 @@ def run_folder() -> Path:
     except OSError as error:
         raise ServerStartError(f"cannot use the data folder {data}: {error.strerror}", hint="set SLOPLET_DATA") from error
     return run_folders() / f"{found.st_dev:x}-{found.st_ino:x}"
+
+
+class Door:
+    """How a server's socket is named to the kernel. A folder that lies too deep is named by a descriptor, as long as this lives."""
+
+    def __init__(self, server: Place) -> None:
+        self._folder: int | None = None
+        #: The path to connect to; none if the server is not this user's own.
+        self.address = server.socket
+        if server.socket is None or len(os.fsencode(server.socket)) <= LONGEST_PATH:
+            return
+        folder = Path(server.socket).parent
+        try:
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ServerStartError(f"cannot use the run folder {folder}: {error.strerror}", hint="set SLOPLET_RUN") from error
+        self.address = f"/proc/self/fd/{self._folder}/{SOCKET}"
+
+    def __del__(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
 
 
 def check_private(server: Place) -> None:

@@ -56,3 +56,26 @@ fn entries(record: &Record) -> Vec<Entry> {
     }
     entries
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_json_with_its_level_and_logger() {
+        let entry = Entry {
+            timestamp: "2026-01-01T00:00:00Z".into(),
+            level: "info",
+            message: "a \"line\"".into(),
+            fields: json!({"sandboxID": "x"}),
+        };
+        let line: Value = serde_json::from_str(&entry.line()).unwrap();
+        assert_eq!(
+            (&line["level"], &line["logger"], &line["sandboxID"]),
+            (&json!("info"), &json!("sandbox"), &json!("x"))
+        );
+        assert_eq!(line["message"], "a \"line\"");
+    }
+}

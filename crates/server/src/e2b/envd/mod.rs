@@ -15,7 +15,7 @@ mod input;
 mod json;
 mod output;
 mod process;
-mod rest;
+pub(crate) mod rest;
 mod signature;
 mod upload;
 mod watch;

@@ -123,7 +123,7 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model():
             ("exec", {"command": 7}, "string"),
             ("exec", {"command": "true", "colour": "red"}, "colour"),
             ("exec", {"command": "true", "timeout_seconds": 0}, "timeout_seconds"),
-            ("exec", {"command": "true", "cwd": "relative"}, "cwd"),
+            ("exec", {"command": "true", "cwd": "relative"}, "working directory"),
             ("exec", {"command": "true", "sandbox": "another"}, "no sandbox"),
             ("exec", {"command": "true", "sandbox": 7}, "sandbox"),
             ("run_code", {"code": "1", "language": "cobol"}, "cobol"),

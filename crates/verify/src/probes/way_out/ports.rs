@@ -29,5 +29,5 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     for port in [22, 25, 465, 587, 1, 53, 853, 2375, 3128, 3306, 5432, 6379, 8080, 8443, 65535] {
         trial.attempt(format!("port {port}"), |mark| Call::text(ALLOWED, port, &[&format!("*{mark}\r\n")]));
     }
-    trial.run(drill, &world, rules(&[ALLOWED, &format!("{ALLOWED}:2222")])).await
+    trial.run(drill, &world, rules(&[ALLOWED, &format!("{ALLOWED}:2222/tcp")])).await
 }

@@ -57,7 +57,8 @@ class AsyncClient:
         # Certificates are read only where there is TLS: that takes longer than making a sandbox.
         tls: ssl.SSLContext | bool = self.place.url.startswith("https:") and ssl.create_default_context()
         near = self.place.is_loopback
-        transport = platform.Transport(uds=self.place.socket, verify=tls) if near else None
+        self._door = _find.Door(self.place)
+        transport = platform.Transport(uds=self._door.address, verify=tls) if near else None
         self._http = platform.HttpClient(
             base_url=self.place.url, headers=headers, timeout=USUAL_TIMEOUT, transport=transport, verify=tls, trust_env=not near
         )
