@@ -27,7 +27,8 @@ async fn attack(drill: &Drill<'_>) -> Result<Finding, DrillError> {
     trial.allow("port 80", |mark| Call::http(ALLOWED, 80, ALLOWED, &format!("/{mark}")));
     trial.allow("port 2222, which is listed", |mark| Call::text(ALLOWED, 2222, &[&format!("*{mark}\r\n")]));
     for port in [22, 25, 465, 587, 1, 53, 853, 2375, 3128, 3306, 5432, 6379, 8080, 8443, 65535] {
-        trial.attempt(format!("port {port}"), |mark| Call::text(ALLOWED, port, &[&format!("*{mark}\r\n")]));
+        // Binary, as databases and shells speak: of text it would be asked whether it is HTTP.
+        trial.attempt(format!("port {port}"), |mark| Call::text(ALLOWED, port, &[&format!("\x01*{mark}\r\n")]));
     }
     trial.run(drill, &world, rules(&[ALLOWED, &format!("{ALLOWED}:2222/tcp")])).await
 }
