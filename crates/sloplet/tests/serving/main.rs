@@ -1,6 +1,6 @@
 //! The server and what it keeps: what survives it, and what does not.
 //!
-//! - [`crash`]: kill -9 at any moment. [`steps`]: kill -9 at every step of every operation.
+//! - [`crash`]: kill -9 at any moment. [`steps`]: kill -9 at every step of an operation.
 //! - [`full`]: a disk without space.
 //! - [`hostile`]: clients that take all they can get.
 //! - [`identity`]: which data folder a server is of.
