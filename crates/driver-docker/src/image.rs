@@ -205,13 +205,13 @@ mod tests {
     #[test]
     fn images_are_found_by_their_whole_names_and_not_by_ids() {
         let id = "sha256:4bcff63911fcb4448bd4fdacec207030997caf25e9bea4045fa6c8c44de311d1";
-        let digest = format!("ghcr.io/a/b@{id}");
-        let own = ["debian:stable-slim", "ghcr.io/a/b:latest", "localhost:5000/x:latest", &digest];
+        let digest = format!("registry.example.com/a/b@{id}");
+        let own = ["debian:stable-slim", "registry.example.com/a/b:latest", "localhost:5000/x:latest", &digest];
         for name in [
             "debian:stable-slim",
             "docker.io/library/debian:stable-slim",
-            "ghcr.io/a/b",
-            "ghcr.io/a/b:latest",
+            "registry.example.com/a/b",
+            "registry.example.com/a/b:latest",
             "localhost:5000/x",
             &digest,
             &digest.replace('@', ":1@"),

@@ -93,7 +93,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Store {
-    /// Pulls `alpine`, `ghcr.io/owner/image:tag` or `localhost:5000/image@sha256:…` and stores it under that name.
+    /// Pulls `alpine`, `r.example.com/owner/image:tag` or `localhost:5000/image@sha256:…` and stores it under that name.
     ///
     /// Plain HTTP is used for loopback registries only. Layers that the store has are not fetched again.
     pub async fn pull(

@@ -1,4 +1,4 @@
-//! Where an image of a registry is: `alpine`, `ghcr.io/owner/image:tag`, `localhost:5000/image@sha256:…`.
+//! Where an image of a registry is: `alpine`, `registry.example.com/owner/image:tag`, `localhost:5000/image@sha256:…`.
 
 /// A registry, a repository of it, and what of that.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ mod tests {
             ("alpine:3", (DEFAULT, "library/alpine", "3")),
             ("owner/image:1.0", (DEFAULT, "owner/image", "1.0")),
             ("docker.io/library/alpine", (DEFAULT, "library/alpine", "latest")),
-            ("GHCR.io/owner/image:tag", ("ghcr.io", "owner/image", "tag")),
+            ("Registry.Example.com/owner/image:tag", ("registry.example.com", "owner/image", "tag")),
             ("localhost/image", ("localhost", "image", "latest")),
             ("localhost:5000/a/b/c", ("localhost:5000", "a/b/c", "latest")),
             (&format!("127.0.0.1:5000/x:1@{digest}"), ("127.0.0.1:5000", "x", &digest)),

@@ -24,7 +24,9 @@ impl FromStr for RegistryHost {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let problem = || format!("'{}' is no registry: write HOST or HOST:PORT, like ghcr.io", text.escape_default());
+        let problem = || {
+            format!("'{}' is no registry: write HOST or HOST:PORT, like registry.example.com", text.escape_default())
+        };
         let (host, port) = match text.split_once(':') {
             Some((host, port)) => (host, Some(port.parse().map_err(|_| problem())?)),
             None => (text, None),
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn without_a_list_every_registry_at_a_public_address_may_be_asked() {
         let all = registries(&[]);
-        assert!(all.admit("alpine").is_ok() && all.admit("ghcr.io/a/b:1").is_ok());
+        assert!(all.admit("alpine").is_ok() && all.admit("registry.example.com/a/b:1").is_ok());
         for (host, port, may) in [
             ("127.0.0.1", 5000, false),
             ("10.0.0.5", 443, false),
@@ -129,20 +131,20 @@ mod tests {
         assert!(Vet::admit(&all, "localhost", 5000, None).is_ok());
         assert!(all.dial("localhost", IpAddr::from([127, 0, 0, 1])).is_err());
         assert!(all.dial("evil.test", IpAddr::from([169, 254, 169, 254])).is_err());
-        assert!(all.dial("ghcr.io", IpAddr::from([1, 1, 1, 1])).is_ok());
+        assert!(all.dial("registry.example.com", IpAddr::from([1, 1, 1, 1])).is_ok());
     }
 
     #[test]
     fn a_list_admits_what_it_names_wherever_that_is_and_nothing_else() {
         let listed = registries(&["docker.io", "Registry.internal:5000", "127.0.0.1:5000"]);
         assert!(listed.admit("alpine").is_ok() && listed.admit("registry.internal:5000/x").is_ok());
-        assert!(listed.admit("ghcr.io/a/b").is_err() && listed.admit("registry.internal:5001/x").is_err());
+        assert!(listed.admit("registry.example.com/a/b").is_err() && listed.admit("registry.internal:5001/x").is_err());
         assert!(listed.dial("registry.internal", IpAddr::from([10, 0, 0, 5])).is_ok());
         assert!(Vet::admit(&listed, "registry.internal", 22, None).is_err(), "another port of it");
         assert!(Vet::admit(&listed, "127.0.0.1", 5000, Some(IpAddr::from([127, 0, 0, 1]))).is_ok());
         assert!(Vet::admit(&listed, "127.0.0.1", 5001, Some(IpAddr::from([127, 0, 0, 1]))).is_err());
         assert!(listed.dial("auth.evil.test", IpAddr::from([10, 0, 0, 5])).is_err(), "where a realm leads");
-        for bad in ["", "a b", "https://ghcr.io", "x:0", "x:y", "x/y"] {
+        for bad in ["", "a b", "https://registry.example.com", "x:0", "x:y", "x/y"] {
             assert!(bad.parse::<RegistryHost>().is_err(), "{bad}");
         }
         assert_eq!("docker.io".parse::<RegistryHost>().unwrap().to_string(), "index.docker.io");

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_image_that_was_pulled_belongs_to_who_pulled_it() {
-        let (mine, theirs) = (pulled_name("me", "ghcr.io/a/b"), pulled_name("them", "ghcr.io/a/b"));
+        let (mine, theirs) = (pulled_name("me", "r.example.com/a/b"), pulled_name("them", "r.example.com/a/b"));
         assert!(mine != theirs && is_private(&mine) && is_private(&theirs));
         assert_ne!(pulled_name("a", "b:c"), pulled_name("a\0b", ":c"));
     }
