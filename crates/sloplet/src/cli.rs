@@ -60,7 +60,7 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Keep images here instead of the usual place.
+    /// The data folder: images, database, ledger.
     #[arg(long, global = true, value_name = "FOLDER", env = "SLOPLET_DATA", hide_env_values = true)]
     pub data: Option<PathBuf>,
 
@@ -110,7 +110,7 @@ SLOPLET_API_KEY), or this user's own, which is started in the background if it d
 /// What can be done to a server.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum ServerCommand {
-    /// End it. Sandboxes stay: the next command that needs a server starts one, which has them again.
+    /// Stop the server. Sandboxes stay; the next server takes them over.
     Stop,
 }
 
@@ -120,9 +120,9 @@ pub enum Command {
     /// Run a command in a new sandbox and remove the sandbox afterwards.
     #[command(after_help = run::RUN_EXAMPLES)]
     Run(Box<Run>),
-    /// Tell what this host can enforce, for each kind of wall, and how to get the rest.
+    /// Check what each driver can enforce on this host, and how to get the rest.
     Doctor {
-        /// Start a virtual machine, too, to see whether that works; takes up to minutes.
+        /// Also start a virtual machine to see whether that works; this can take minutes.
         #[arg(long)]
         probe: bool,
         /// As JSON.
@@ -142,10 +142,10 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Attack a sandbox of a configuration and tell what came of it.
+    /// Attack a sandbox of a configuration and report what got out.
     #[command(after_help = verify::VERIFY_EXAMPLES)]
     Verify(Box<Verify>),
-    /// Write a sloplet.toml: what to protect on this machine, and what a sandbox is.
+    /// Write a sloplet.toml: what to protect on this machine, and how sandboxes are made.
     #[command(after_help = "Examples:\n  sloplet init\n  sloplet init --yes && sloplet verify")]
     Init {
         /// Ask nothing.
@@ -155,7 +155,7 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
-    /// Trust a sloplet.toml as it is now. Until then, one that is found here may tighten and nothing else.
+    /// Trust a sloplet.toml as it is now. An untrusted one may only tighten.
     #[command(
         after_help = "Examples:\n  sloplet trust\n  sloplet trust project/sloplet.toml\n  sloplet trust --list\n  sloplet trust --revoke\n\nRead the file first: it may name programs that run on this machine. Once it changes, it is not trusted any more."
     )]
@@ -169,13 +169,13 @@ pub enum Command {
         #[arg(long, conflicts_with_all = ["path", "revoke"])]
         list: bool,
     },
-    /// Serve long-lived sandboxes over HTTP: our own API, and the one that E2B's SDKs speak.
+    /// Serve long-lived sandboxes over HTTP: sloplet's own API and E2B's.
     #[command(after_help = serve::SERVE_EXAMPLES)]
     Serve(Box<Serve>),
-    /// The server that commands start in the background.
+    /// Manage the server that commands start in the background.
     #[command(subcommand, after_help = "Example:\n  sloplet server stop")]
     Server(ServerCommand),
-    /// Make a sandbox that stays.
+    /// Create a sandbox that stays.
     #[command(after_help = create::CREATE_EXAMPLES)]
     Create(Box<Create>),
     /// Run a command in a sandbox that stays.
@@ -190,7 +190,7 @@ pub enum Command {
         #[arg(long, short = 'u')]
         user: Option<String>,
     },
-    /// Log into a sandbox with OpenSSH's client, or tell it how to.
+    /// Log into a sandbox with OpenSSH's client, or print its configuration.
     #[command(after_help = ssh::SSH_EXAMPLES)]
     Ssh(Ssh),
     /// Copy files and folders between the host and a sandbox.
@@ -200,7 +200,7 @@ pub enum Command {
         source: String,
         /// A path, NAME:PATH, s3://BUCKET/KEY, or - for standard output.
         destination: String,
-        /// On whose behalf inside [default: the sandbox's user]
+        /// The user inside who reads and writes the files [default: the sandbox's user]
         #[arg(long, short = 'u')]
         user: Option<String>,
     },
@@ -237,7 +237,7 @@ pub enum Command {
     /// List sandboxes.
     #[command(visible_alias = "list", after_help = "Examples:\n  sloplet ls\n  sloplet ls --all --json")]
     Ls {
-        /// In any state, not only those that run or are paused.
+        /// Also stopped and failed sandboxes.
         #[arg(long, short = 'a')]
         all: bool,
         /// Only with these metadata: NAME=value. Can be repeated.
@@ -271,10 +271,10 @@ pub enum Command {
         #[arg(long, value_name = "LINES")]
         tail: Option<usize>,
     },
-    /// Print an address with which anybody may read or write one object in S3, for a while.
+    /// Print a URL that lets anybody read or write one S3 object for a limited time.
     #[command(after_help = exec::PRESIGN_EXAMPLES)]
     Presign {
-        /// What it lets do.
+        /// Read (get) or write (put).
         verb: Verb,
         /// s3://BUCKET/KEY, of those that the server may use.
         object: String,
@@ -318,7 +318,7 @@ pub enum Command {
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Let paused or stopped sandboxes go on.
+    /// Resume paused or stopped sandboxes.
     Resume {
         /// Their names or ids.
         #[arg(required = true)]
@@ -331,7 +331,7 @@ pub enum Command {
         after_help = "Examples:\n  sloplet snapshot my before-upgrade\n  sloplet snapshot --memory my warm && sloplet fork --from warm -n 5\n  sloplet create --image before-upgrade\n  sloplet snapshot ls"
     )]
     Snapshot(Snapshot),
-    /// Make sandboxes that start from another's files as they are now.
+    /// Create copies of a sandbox from its files as they are now.
     #[command(
         after_help = "Examples:\n  sloplet fork my\n  sloplet fork my -n 8 --name try\n  sloplet fork --from warm -n 5"
     )]
@@ -339,7 +339,7 @@ pub enum Command {
         /// The sandbox's name or id.
         #[arg(required_unless_present = "from")]
         name: Option<String>,
-        /// A snapshot with memory, in place of a sandbox: they go on where that was.
+        /// Start from a snapshot with memory instead: processes go on where they were.
         #[arg(long, value_name = "SNAPSHOT", conflicts_with = "name")]
         from: Option<String>,
         /// How many.
@@ -365,21 +365,21 @@ pub enum Command {
     /// Show what a sandbox tried to reach, and change what it may.
     #[command(after_help = record::NET_EXAMPLES)]
     Net(Net),
-    /// Show what happened: commands, files, connections, spending, API calls. And prove it.
+    /// Show and verify the record: commands, files, connections, spending, API calls.
     #[command(args_conflicts_with_subcommands = true, after_help = record::AUDIT_EXAMPLES)]
     Audit(Audit),
-    /// Tell what sandboxes cost: time and LLM calls, in dollars.
+    /// Show what sandboxes cost: time and LLM calls, in dollars.
     #[command(after_help = record::COST_EXAMPLES)]
     Cost(Cost),
-    /// Answer for connections that wait for a person (rules of --ask).
+    /// Answer connections that wait for a person (--ask rules).
     #[command(after_help = record::APPROVE_EXAMPLES)]
     Approve(Approve),
-    /// Watch what agents do now: a screen that lives. Press q to leave it.
+    /// Live view of all sandboxes (q quits).
     #[command(after_help = "Examples:\n  sloplet watch\n  sloplet watch my\n  sloplet watch --json | jq .event")]
     Watch {
         /// Only this sandbox: its name or id.
         name: Option<String>,
-        /// Print what happens as JSON, a record a line.
+        /// Print events as JSON, one per line.
         #[arg(long)]
         json: bool,
     },
@@ -391,16 +391,16 @@ pub enum Command {
         /// A time like 2h, or 'never'.
         timeout: Lifetime,
     },
-    /// Folders that outlive sandboxes.
+    /// Manage volumes: folders that outlive sandboxes.
     #[command(subcommand)]
     Volume(Volume),
-    /// Machines that are ready before they are asked for.
+    /// Manage pools: machines that are ready before somebody asks.
     #[command(subcommand, after_help = pool::POOL_EXAMPLES)]
     Pool(Pool),
-    /// API keys of the server.
+    /// Manage API keys of the server.
     #[command(subcommand)]
     Key(Key),
-    /// Tell about the server, or about a sandbox and its wall.
+    /// Show the server, or a sandbox and its wall.
     Info {
         /// The sandbox's name or id; the server if left out.
         name: Option<String>,
@@ -408,13 +408,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Images that sandboxes start from.
+    /// Manage images that sandboxes start from.
     #[command(subcommand)]
     Image(Image),
-    /// What virtual machines (`--isolation vm`) need.
+    /// Set up what virtual machines (`--isolation vm`) need.
     #[command(subcommand)]
     Vm(Vm),
-    /// Replace real values in a file by fakes that fit, or make rows from nothing.
+    /// Replace real values in a file by fitting fakes, or generate rows.
     #[command(after_help = mask::MASK_EXAMPLES)]
     Mask(Box<Mask>),
     /// Serve sandboxes as tools to AI applications (Model Context Protocol).

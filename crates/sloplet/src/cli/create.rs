@@ -25,7 +25,8 @@ pub struct Create {
     #[arg(long)]
     pub image: Option<String>,
 
-    /// Take it from this pool: what is not said is as there. Without, it comes from a pool that it fits, if there is one.
+    /// Claim it from this pool, with the pool's values for options that are left out [default: a pool that fits, if there is
+    /// one]
     #[arg(long)]
     pub pool: Option<String>,
 

@@ -75,12 +75,12 @@ pub struct Machine {
     #[arg(long)]
     pub hostname: Option<String>,
 
-    /// Show it a device of the host, by its name in CDI: vendor/class=name, a name alone, or none for all there are. Can be
+    /// Show a host device inside, by its CDI name: vendor/class=name or a name; without a value, all devices. Can be
     /// repeated.
     #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub gpu: Vec<String>,
 
-    /// Start even if this host cannot enforce every limit; says which.
+    /// Start even if this host cannot enforce every limit, and say which.
     #[arg(long)]
     pub best_effort: bool,
 
@@ -89,7 +89,7 @@ pub struct Machine {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Leave out the sloplet.toml that is here.
+    /// Ignore the sloplet.toml in this folder.
     #[arg(long, conflicts_with = "config")]
     pub no_config: bool,
 
@@ -139,7 +139,7 @@ pub struct Reach {
     #[arg(long, value_name = "RULE")]
     pub ask: Vec<Rule>,
 
-    /// How long that person may take; without an answer it is no [default: 2m]
+    /// How long to wait for that person; no answer means no [default: 2m]
     #[arg(long, value_name = "TIME")]
     pub ask_timeout: Option<Span>,
 
@@ -185,7 +185,7 @@ pub struct Reach {
     #[arg(long, value_name = "SIZE")]
     pub budget_egress: Option<ByteSize>,
 
-    /// Spend from one pot together with other sandboxes of this group.
+    /// Share one budget with the other sandboxes of this group.
     #[arg(long, value_name = "GROUP")]
     pub budget_group: Option<String>,
 

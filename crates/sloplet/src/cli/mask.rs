@@ -57,7 +57,7 @@ pub struct Mask {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "out", "rows"])]
     pub new_key: Option<PathBuf>,
 
-    /// Make so many rows from nothing but rules.
+    /// Generate this many rows from the rules alone.
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["source", "strict"])]
     pub rows: Option<u64>,
 

@@ -13,7 +13,7 @@ Examples:
 /// `sloplet pool`
 #[derive(Debug, Subcommand)]
 pub enum Pool {
-    /// Make a pool, or change the one of that name. What is not said is as usual, whatever it was before.
+    /// Create or replace a pool. Options that are left out get their defaults, also in an existing pool.
     #[command(after_help = POOL_EXAMPLES)]
     Set(Box<SetPool>),
     /// List pools.
@@ -22,7 +22,7 @@ pub enum Pool {
         #[arg(long)]
         json: bool,
     },
-    /// Tell about a pool: what waits, what came of it, and why it is as large as it is.
+    /// Show a pool: ready machines, claims, and what decides its size.
     Show {
         /// Its name or id.
         name: String,
@@ -99,15 +99,15 @@ pub struct SetPool {
     #[arg(long)]
     pub best_effort: bool,
 
-    /// So many are kept ready, whatever the demand [default: 0]
+    /// Machines that are always kept ready [default: 0]
     #[arg(long, value_name = "NUMBER")]
     pub target: Option<u32>,
 
-    /// Never more than these [default: 10, or the target]
+    /// Most machines that wait at once [default: 10, or the target]
     #[arg(long, value_name = "NUMBER")]
     pub max: Option<u32>,
 
-    /// So many are left when it is idle [default: the target]
+    /// Machines that are kept while the pool is idle [default: the target]
     #[arg(long, value_name = "NUMBER")]
     pub min: Option<u32>,
 
@@ -115,23 +115,23 @@ pub struct SetPool {
     #[arg(long)]
     pub fixed: bool,
 
-    /// Without claims for so long, it is idle [default: 1m]
+    /// The pool is idle after this time without a claim [default: 1m]
     #[arg(long, value_name = "TIME")]
     pub idle_timeout: Option<Span>,
 
-    /// Between two machines that are given up while it shrinks [default: 1m]
+    /// Time between two removals while the pool shrinks [default: 1m]
     #[arg(long, value_name = "TIME")]
     pub scale_down_delay: Option<Span>,
 
-    /// For so long after a claim it does not shrink [default: 2m]
+    /// The pool does not shrink for this time after a claim [default: 2m]
     #[arg(long, value_name = "TIME")]
     pub cooldown: Option<Span>,
 
-    /// One that has waited for so long is replaced [default: 30m]
+    /// Replace a machine that has waited for this time [default: 30m]
     #[arg(long, value_name = "TIME")]
     pub max_age: Option<Span>,
 
-    /// How often those that wait are asked whether they are well [default: 1m]
+    /// Time between health checks of waiting machines [default: 1m]
     #[arg(long, value_name = "TIME")]
     pub health_check: Option<Span>,
 
@@ -143,15 +143,15 @@ pub struct SetPool {
     #[arg(long, value_name = "NUMBER")]
     pub max_total: Option<u32>,
 
-    /// What those that wait may cost in an hour.
+    /// Most that waiting machines may cost in an hour.
     #[arg(long, value_name = "DOLLARS")]
     pub max_cost_per_hour: Option<f64>,
 
-    /// What waiting may cost in a day.
+    /// Most that waiting machines may cost in a day.
     #[arg(long, value_name = "DOLLARS")]
     pub max_cost_per_day: Option<f64>,
 
-    /// Let its machines be given secrets, or a budget for LLM calls.
+    /// Allow claims with secrets or a budget for LLM calls.
     #[arg(long)]
     pub secrets: bool,
 

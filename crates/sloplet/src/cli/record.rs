@@ -71,7 +71,7 @@ pub struct Audit {
     #[arg(long, short = 'f')]
     pub follow: bool,
 
-    /// Only the last so many [default with --follow: 20]
+    /// Only the last records [default with --follow: 20]
     #[arg(long, value_name = "RECORDS")]
     pub tail: Option<usize>,
 
@@ -112,7 +112,7 @@ pub enum Audits {
         #[arg(long)]
         json: bool,
     },
-    /// Sign what was recorded so far and print that, to be kept where nobody who can write here can.
+    /// Sign the record so far and print the signed head. Keep it on another machine.
     #[command(after_help = "Example:\n  sloplet audit head > /elsewhere/head.json")]
     Head,
     /// Write records for other programs.

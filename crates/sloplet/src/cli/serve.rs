@@ -33,12 +33,11 @@ pub struct Serve {
     #[arg(long, requires = "tls_cert", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// The domain whose names PORT-ID.DOMAIN lead here: what SDKs and links are told.
+    /// The domain for previews and SDKs: PORT-ID.DOMAIN must lead to this server.
     #[arg(long)]
     pub domain: Option<String>,
 
-    /// Give sandboxes of E2B's SDKs, which ask for internet access unless told otherwise, what they ask for. Private
-    /// addresses stay out of reach.
+    /// Grant internet access to sandboxes of E2B's SDKs, which ask for it by default. Private addresses stay out of reach.
     #[arg(long)]
     pub allow_internet: bool,
 
@@ -82,7 +81,7 @@ pub struct Serve {
     #[arg(long, value_name = "LEVEL")]
     pub min_isolation: Option<sloplet_policy::Isolation>,
 
-    /// Verify the walls again and again, so often.
+    /// Verify the walls on this schedule.
     #[arg(long, value_name = "TIME")]
     pub verify_every: Option<Span>,
 
@@ -102,7 +101,7 @@ pub struct Serve {
     #[arg(long, value_name = "FILE", requires = "ssh")]
     pub ssh_authorized_keys: Option<PathBuf>,
 
-    /// Let clients have ports and sockets inside sandboxes lead to them (ssh -R): a way out that no rule of the sandbox sees.
+    /// Allow ssh -R: ports and sockets inside sandboxes lead to the client, past all network rules.
     #[arg(long)]
     pub ssh_remote_forward: bool,
 
