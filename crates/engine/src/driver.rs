@@ -298,7 +298,7 @@ impl PutFile {
 /// network namespace in the kernel: to be closed when it ends.
 #[derive(Debug)]
 pub struct Outlets {
-    /// Listeners, one for each family. What is accepted has the address that was wanted as its own (`getsockname`).
+    /// Listeners, for all families together. What is accepted has the address that was wanted as its own (`getsockname`).
     pub listeners: Vec<OwnedFd>,
     /// Datagram sockets that questions to the resolver come to, and that answers are sent from.
     pub resolvers: Vec<OwnedFd>,

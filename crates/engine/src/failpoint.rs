@@ -2,10 +2,16 @@
 //!
 //! Release builds have none: [`reach`] does nothing there. In others the variable [`VARIABLE`] names a file. Each point that is
 //! reached is added to it as a line; a file beside it, with the extension `armed`, says `NAME:COUNT`: the server kills itself
-//! when it reaches that point so often.
+//! when it reaches that point so often. The name [`ANY`] counts every point.
 
 /// The variable that names the file, in builds with debug assertions.
 pub const VARIABLE: &str = "SLOPLET_TEST_FAILPOINTS";
+
+/// Whether this build has points at which it can be ended.
+pub const ENABLED: bool = cfg!(debug_assertions);
+
+/// Stands for any point in the file that says where to die.
+pub const ANY: &str = "*";
 
 macro_rules! points {
     ($($point:ident $name:literal),+ $(,)?) => {
@@ -46,6 +52,8 @@ points! {
     AfterDestroy "after-destroy",
     BeforeDeadline "before-deadline",
     AfterDeadline "after-deadline",
+    BeforeExec "before-exec",
+    AfterExec "after-exec",
     // Its files.
     BeforeCopy "before-copy",
     AfterCopy "after-copy",
@@ -55,22 +63,37 @@ points! {
     BeforeSnapshotRecord "before-snapshot-record",
     AfterSnapshotRecord "after-snapshot-record",
     AfterSnapshotForgotten "after-snapshot-forgotten",
-    // Machines that wait.
+    // Pools, and their machines that wait.
+    AfterPoolRecord "after-pool-record",
+    AfterPoolForgotten "after-pool-forgotten",
     BeforeWarmRecord "before-warm-record",
     AfterWarmRecord "after-warm-record",
     AfterWarmReady "after-warm-ready",
     AfterWarmForgotten "after-warm-forgotten",
     AfterClaimed "after-claimed",
     // Volumes.
-    AfterVolumeRecord "after-volume-record",
     AfterVolumeFolder "after-volume-folder",
+    AfterVolumeDisk "after-volume-disk",
+    AfterVolumeRecord "after-volume-record",
     AfterVolumeEmptied "after-volume-emptied",
     AfterVolumeForgotten "after-volume-forgotten",
+    // Templates and their builds.
+    AfterTemplateRecord "after-template-record",
+    AfterBuildRecord "after-build-record",
+    AfterBuildStarted "after-build-started",
+    BeforeCacheRecord "before-cache-record",
+    AfterCacheRecord "after-cache-record",
+    AfterBuildImage "after-build-image",
+    BeforeBuildFinished "before-build-finished",
+    AfterBuildFinished "after-build-finished",
+    AfterTemplateForgotten "after-template-forgotten",
+    AfterBuildForgotten "after-build-forgotten",
     // A server that finds what an earlier one left.
     AfterAdoption "after-adoption",
     BeforeTakeOver "before-take-over",
     AfterTakeOver "after-take-over",
     AfterOrphan "after-orphan",
+    AfterSweep "after-sweep",
 }
 
 /// Says that the server is at a point. It may be its last.
@@ -105,7 +128,8 @@ fn is_last(file: &std::path::Path, name: &str) -> bool {
     let Ok(armed) = std::fs::read_to_string(file.with_extension("armed")) else { return false };
     let Some((wanted, count)) = armed.trim().split_once(':') else { return false };
     let reached = std::fs::read_to_string(file).unwrap_or_default();
-    wanted == name && count.parse() == Ok(reached.lines().filter(|line| *line == name).count())
+    let counts = |line: &&str| wanted == ANY || *line == wanted;
+    (wanted == name || wanted == ANY) && count.parse() == Ok(reached.lines().filter(counts).count())
 }
 
 #[cfg(all(test, debug_assertions))]
@@ -129,5 +153,7 @@ mod tests {
         std::fs::write(file.with_extension("armed"), "a:2").unwrap();
         assert!(!is_last(&file, "a") && !is_last(&file, "b") && is_last(&file, "a") && !is_last(&file, "a"));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "a\nb\na\na\n");
+        std::fs::write(file.with_extension("armed"), format!("{ANY}:6")).unwrap();
+        assert!(!is_last(&file, "b") && is_last(&file, "c") && !is_last(&file, "c"), "the sixth of all");
     }
 }

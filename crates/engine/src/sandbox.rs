@@ -230,7 +230,9 @@ impl Sandbox {
             process.pid = tracing::field::Empty,
             error = tracing::field::Empty,
         );
+        reach(Point::BeforeExec);
         let mut process = told(span.clone(), self.agent.exec(exec)).await?;
+        reach(Point::AfterExec);
         span.record("process.pid", process.pid);
         process.observe(Box::new(watched));
         Ok(process)

@@ -215,8 +215,10 @@ fn answer(outlets: Outlets) -> anyhow::Result<()> {
         tokio::spawn(async move {
             while let Ok((mut stream, peer)) = listener.accept().await {
                 tokio::spawn(async move {
-                    let wanted = stream.local_addr()?;
-                    stream.write_all(format!("host {wanted} from {}\n", peer.ip()).as_bytes()).await?;
+                    let local = stream.local_addr()?;
+                    let wanted = std::net::SocketAddr::new(local.ip().to_canonical(), local.port());
+                    let said = format!("host {wanted} from {}\n", peer.ip().to_canonical());
+                    stream.write_all(said.as_bytes()).await?;
                     // Until the other side closes, as a server would.
                     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
                 });

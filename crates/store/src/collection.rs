@@ -72,6 +72,16 @@ impl<T: Document> Collection<T> {
         Ok(both.commit()?)
     }
 
+    /// Adds or replaces a document and one of another kind: both or neither.
+    pub fn put_with<U: Document>(&self, document: &T, _others: &Collection<U>, other: &U) -> Result<(), StoreError> {
+        self.store.surely(|connection| {
+            let both = connection.unchecked_transaction()?;
+            Self::execute(&both, PUT, document)?;
+            Collection::<U>::execute(&both, PUT, other)?;
+            Ok(both.commit()?)
+        })
+    }
+
     fn execute(connection: &Connection, statement: &str, document: &T) -> Result<(), StoreError> {
         let damaged = |error| StoreError::Damaged { kind: T::KIND, id: document.id().to_owned(), error };
         let body = serde_json::to_string(document).map_err(damaged)?;
@@ -236,6 +246,18 @@ mod tests {
         assert!(matches!(refused, Err(StoreError::Taken(_))));
         assert_eq!((notes.all().unwrap().len(), drafts.all().unwrap().len()), (1, 1));
         assert!(drafts.get("2").unwrap().is_some());
+    }
+
+    #[test]
+    fn two_are_written_or_neither_is() {
+        let store = Store::in_memory().unwrap();
+        let (notes, drafts) = (store.collection::<Note>(), store.collection::<Draft>());
+        notes.insert(&note("1", "a", Some("x"), 1)).unwrap();
+        drafts.put_with(&Draft(note("2", "a", None, 2)), &notes, &note("1", "a", Some("y"), 1)).unwrap();
+        assert_eq!(notes.get("1").unwrap().unwrap().name.as_deref(), Some("y"));
+        let refused = drafts.put_with(&Draft(note("3", "a", None, 3)), &notes, &note("4", "a", Some("y"), 4));
+        assert!(matches!(refused, Err(StoreError::Taken(_))));
+        assert!(drafts.get("2").unwrap().is_some() && drafts.get("3").unwrap().is_none());
     }
 
     /// Whether any file of a folder holds these bytes.

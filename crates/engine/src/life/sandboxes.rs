@@ -143,6 +143,7 @@ impl Sandboxes {
         sandboxes.find_again(adoption).await?;
         sandboxes.sweep()?;
         sandboxes.0.volumes.forgotten()?.into_iter().for_each(|folder| sandboxes.remove_aside(folder));
+        reach(Point::AfterSweep);
         tokio::spawn(super::reaper::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(history::run(Arc::downgrade(&sandboxes.0)));
         tokio::spawn(super::pool::keep(Arc::downgrade(&sandboxes.0)));
@@ -250,14 +251,20 @@ impl Sandboxes {
     /// Makes an empty volume. With a size it is a disk of its own, where this host can make one.
     pub fn create_volume(&self, owner: &str, name: &str, size: Option<u64>) -> Result<Volume, LifeError> {
         let volume = self.0.volumes.begin(owner, name, size)?;
-        if let Some(bytes) = size
-            && let Err(error) = self.0.engine.make_disk(&self.0.volumes.source_of(&volume), bytes)
-        {
+        let made = self.fill_volume(&volume).and_then(|()| self.0.volumes.remember(&volume));
+        if let Err(error) = made {
             self.0.engine.remove_folder(&self.0.volumes.home_of(&volume))?;
-            self.0.volumes.forget(&volume)?;
-            return Err(error.into());
+            return Err(error);
         }
         Ok(volume)
+    }
+
+    /// Makes the disk of a volume that has a size.
+    fn fill_volume(&self, volume: &Volume) -> Result<(), LifeError> {
+        let Some(bytes) = volume.size else { return Ok(()) };
+        self.0.engine.make_disk(&self.0.volumes.source_of(volume), bytes)?;
+        reach(Point::AfterVolumeDisk);
+        Ok(())
     }
 
     /// Forgets a volume. Its content is out of reach at once, and goes away meanwhile. `Conflict` while a sandbox has it.

@@ -90,10 +90,13 @@ impl Volumes {
 
     /// Makes an empty one, without a bound on what is written to it.
     pub fn create(&self, owner: &str, name: &str) -> Result<Volume, LifeError> {
-        self.begin(owner, name, None)
+        let volume = self.begin(owner, name, None)?;
+        self.remember(&volume).inspect_err(|_| drop(fs::remove_dir_all(self.home_of(&volume))))?;
+        Ok(volume)
     }
 
-    /// Makes the record and the folders of one. A disk is still to be put where [`Self::source_of`] says.
+    /// Makes the folders of one. A disk is still to be put where [`Self::source_of`] says, and then the volume has to be
+    /// [remembered](Self::remember): a record means that its content is whole.
     pub(super) fn begin(&self, owner: &str, name: &str, size: Option<u64>) -> Result<Volume, LifeError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if name.is_empty() || name.len() > 128 || !name.bytes().all(fits) || name.starts_with('.') {
@@ -111,19 +114,26 @@ impl Volumes {
             created_ms: now_ms(),
             size,
         };
-        // First the record: a folder without one is removed at the next start.
-        self.records.insert(&volume).map_err(|error| match error {
-            StoreError::Taken(name) => LifeError::Conflict(format!("there is a volume '{name}' already")),
+        // Before a disk is made for nothing; the record itself decides.
+        if self.records.named(owner, name)?.is_some() {
+            return Err(taken(name));
+        }
+        // First the folder: without a record it is removed at the next start, and whoever asked for it asks again.
+        let folder = self.folder_of(&volume);
+        let io = |error| LifeError::Io(format!("cannot make {}", folder.display()), error);
+        fs::DirBuilder::new().mode(0o755).recursive(true).create(&folder).map_err(io)?;
+        reach(Point::AfterVolumeFolder);
+        Ok(volume)
+    }
+
+    /// Writes down a volume whose content is there.
+    pub(super) fn remember(&self, volume: &Volume) -> Result<(), LifeError> {
+        self.records.insert(volume).map_err(|error| match error {
+            StoreError::Taken(name) => taken(&name),
             error => error.into(),
         })?;
         reach(Point::AfterVolumeRecord);
-        let folder = self.folder_of(&volume);
-        fs::DirBuilder::new().mode(0o755).recursive(true).create(&folder).map_err(|error| {
-            let _ = self.records.remove(&volume.id);
-            LifeError::Io(format!("cannot make {}", folder.display()), error)
-        })?;
-        reach(Point::AfterVolumeFolder);
-        Ok(volume)
+        Ok(())
     }
 
     /// Finds one by id or name.
@@ -170,4 +180,8 @@ impl Volumes {
         reach(Point::AfterVolumeForgotten);
         Ok(())
     }
+}
+
+fn taken(name: &str) -> LifeError {
+    LifeError::Conflict(format!("there is a volume '{name}' already"))
 }

@@ -16,6 +16,7 @@ use super::resolve::{Origin, pulled_name};
 use super::step::{Step, absolute, expand};
 use super::{cache, copy, provision};
 use crate::engine::new_id;
+use crate::failpoint::{Point, reach};
 use crate::life::{self, Ended, LifeError, NewSandbox, Next, Quota, Reached, Tracked, builder_of};
 use crate::sandbox::Command;
 
@@ -233,7 +234,9 @@ impl Work<'_> {
         }
         let size = |image: &str| sandboxes.engine().resolve(image).map_or(0, |image| image.size_bytes);
         let bytes = size(&image).saturating_sub(size(&self.image));
+        reach(Point::BeforeCacheRecord);
         self.templates.remember_cached(&self.build.owner, key, bytes).map_err(text)?;
+        reach(Point::AfterCacheRecord);
         self.sandbox = None;
         sandboxes.destroy(self.builder, &sandbox).await.map_err(text)?;
         self.image = image;
@@ -408,7 +411,10 @@ impl Work<'_> {
             }
             config.start = start.or(config.start.take());
         };
-        self.templates.0.sandboxes.save_as(self.builder, &sandbox, &self.build.image(), adjust).await.map_err(text)
+        let image = self.build.image();
+        self.templates.0.sandboxes.save_as(self.builder, &sandbox, &image, adjust).await.map_err(text)?;
+        reach(Point::AfterBuildImage);
+        Ok(())
     }
 
     async fn reach(&self) -> Result<Reached, String> {

@@ -11,11 +11,12 @@ use tokio::sync::{Notify, Semaphore};
 use super::cache::Cached;
 use super::log::Log;
 use super::names::{self, DEFAULT_TAG};
-use super::record::{Build, KeptLog, LogEntry, Reason, Resources, Status, Template};
+use super::record::{Build, IMAGES, KeptLog, LogEntry, Reason, Resources, Status, Template};
 use super::registries::Registries;
 use super::step::{MAX_STEPS, Step, StepRequest};
 use super::uploads::Uploads;
 use crate::engine::{new_id, new_secret};
+use crate::failpoint::{Point, reach};
 use crate::life::clock::now_ms;
 use crate::life::{LifeError, Quota, Sandboxes, tenant_of};
 
@@ -139,15 +140,21 @@ impl Templates {
         };
         let templates = Self(Arc::new(inner));
         for mut build in templates.0.builds.all()? {
+            // It ended while it removed the template.
+            if templates.0.templates.get(&build.template)?.is_none() {
+                templates.0.logs.remove(&build.id)?;
+                templates.0.builds.remove(&build.id)?;
+                continue;
+            }
             if matches!(build.status, Status::Waiting | Status::Building) {
                 let message = "the server was restarted during the build: build again".to_owned();
                 build.fail(Reason { message, step: None, entries: Vec::new() });
                 templates.0.builds.put(&build)?;
-                // It may have ended between its image and the news of it.
-                if let Err(error) = templates.0.remove_image(&build) {
-                    tracing::warn!(%error, build = build.id, "cannot remove the image of an unfinished build");
-                }
             }
+        }
+        // It may have ended between an image and the news of it.
+        if let Err(error) = templates.0.sweep_images() {
+            tracing::warn!(%error, "cannot remove images of unfinished builds");
         }
         if let Err(error) = templates.0.sweep_cache() {
             tracing::warn!(%error, "cannot clean up the cache of builds");
@@ -233,7 +240,9 @@ impl Templates {
             finished_ms: None,
         };
         self.0.templates.put(&template)?;
+        reach(Point::AfterTemplateRecord);
         self.0.builds.insert(&build)?;
+        reach(Point::AfterBuildRecord);
         Ok((template, build))
     }
 
@@ -263,6 +272,7 @@ impl Templates {
             build.status = Status::Building;
             build.updated_ms = now_ms();
             self.0.builds.put(&build)?;
+            reach(Point::AfterBuildStarted);
             self.0.running().insert(build.id.clone(), running.clone());
             build
         };
@@ -327,6 +337,7 @@ impl Templates {
         let template = self.get(owner, id)?;
         let builds = self.builds(&template)?;
         self.0.templates.remove(&template.id)?;
+        reach(Point::AfterTemplateForgotten);
         for build in &builds {
             self.0.forget_build(build)?;
         }
@@ -385,9 +396,11 @@ impl Inner {
         let entries = running.map(|running| running.log.take()).unwrap_or_default();
         let log = KeptLog { id: build.id.clone(), owner: build.owner.clone(), created_ms: now, entries };
         self.logs.put(&log)?;
-        self.builds.put(&build)?;
         template.updated_ms = now;
-        self.templates.put(&template)?;
+        reach(Point::BeforeBuildFinished);
+        // A build that is ready has its tags, whatever happens in between.
+        self.builds.put_with(&build, &self.templates, &template)?;
+        reach(Point::AfterBuildFinished);
         let unused = self.thin_out(&template)?;
         drop(changing);
         self.remove_images(&unused)
@@ -416,6 +429,21 @@ impl Inner {
         }
         self.logs.remove(&build.id)?;
         self.builds.remove(&build.id)?;
+        reach(Point::AfterBuildForgotten);
+        Ok(())
+    }
+
+    /// Removes images of builds that are not remembered, or failed.
+    fn sweep_images(&self) -> Result<(), LifeError> {
+        let images = self.sandboxes.engine().images()?;
+        for image in images.list()? {
+            let Some((_, id)) = image.name.strip_prefix(IMAGES).and_then(|name| name.split_once(':')) else { continue };
+            // Others were named so by somebody.
+            let ours = id.len() == UUID;
+            if ours && self.builds.get(id)?.is_none_or(|build| build.status != Status::Ready) {
+                images.remove(&image.name)?;
+            }
+        }
         Ok(())
     }
 
@@ -439,6 +467,9 @@ impl Build {
 pub(super) fn not_found(kind: &'static str, id: &str) -> LifeError {
     LifeError::NotFound { kind, id: names::shown(id) }
 }
+
+/// Characters of a UUID.
+const UUID: usize = 36;
 
 /// A random UUID: SDKs insist on that form.
 fn new_uuid() -> String {

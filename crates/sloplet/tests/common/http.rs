@@ -50,15 +50,21 @@ impl Reply {
 
 /// Connects to `127.0.0.1:PORT`.
 pub fn connect(address: &str) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream
+    try_connect(address).expect("a connection")
 }
 
-/// Sends a request as it is and reads the answer to its end.
+fn try_connect(address: &str) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Sends a request as it is and reads the answer to its end. The status is 0 where nobody answers.
 pub fn exchange(address: &str, request: &[u8]) -> Reply {
-    let mut stream = connect(address);
+    let Ok(mut stream) = try_connect(address) else {
+        return Reply { status: 0, headers: "nobody listens".into(), body: Vec::new() };
+    };
     // Whoever refuses may do so before it has read everything.
     let _ = stream.write_all(request);
     let mut reader = BufReader::new(stream);

@@ -23,8 +23,10 @@ pub mod docker;
 pub mod http;
 pub mod invocation;
 pub mod leaks;
+pub mod machines;
 pub mod server;
 pub mod tools;
+pub mod wait;
 pub mod world;
 
 use std::fs::{self, File, Permissions};
@@ -38,6 +40,7 @@ use rustix::fs::{FlockOperation, flock};
 use cgroups::TestGroups;
 pub use invocation::{Ended, Invocation, Running};
 pub use server::Server;
+pub use wait::{PATIENCE, until, until_within};
 pub use world::World;
 
 /// The ordinary user of the tests.

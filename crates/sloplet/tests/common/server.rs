@@ -12,7 +12,7 @@ use super::http::{self, Reply};
 use super::{Running, Sloplet};
 
 /// How long a start may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. [`Server::end`] must be the last word of a test; a test that fails drops it, and what it had made goes
 /// with it.
@@ -50,7 +50,21 @@ impl Server {
         Self::of(sloplet, sloplet.other_program(&words))
     }
 
+    /// Starts one in place of another that has ended, whose key is known; `None` if it dies before it answers.
+    pub fn try_start_again(sloplet: &Sloplet, key: &str) -> Option<Self> {
+        let mut server = Self::begin(sloplet, sloplet.invoke(&["serve", "--listen", "127.0.0.1:0"])).ok()?;
+        key.clone_into(&mut server.key);
+        Some(server)
+    }
+
     fn of(sloplet: &Sloplet, invocation: super::Invocation) -> Self {
+        let mut server = Self::begin(sloplet, invocation).unwrap_or_else(|ended| panic!("the server ends: {ended}"));
+        server.key = server.new_key(&["test", "--scope", "admin"]);
+        server
+    }
+
+    /// Starts one, and waits until it answers or ends.
+    fn begin(sloplet: &Sloplet, invocation: super::Invocation) -> Result<Self, Box<super::Ended>> {
         let mut running = invocation.within(Duration::from_secs(600)).start();
         let started = Instant::now();
         let info = loop {
@@ -58,14 +72,14 @@ impl Server {
             if ended.code == 0 {
                 break ended.json();
             }
-            let runs = running.is_running();
-            assert!(runs && started.elapsed() < PATIENCE, "the server does not answer: {ended}");
+            if !running.is_running() {
+                return Err(Box::new(running.finish()));
+            }
+            assert!(started.elapsed() < PATIENCE, "the server does not answer: {ended}");
             thread::sleep(Duration::from_millis(20));
         };
         let address = info["url"].as_str().unwrap().split_once("://").unwrap().1.to_owned();
-        let mut server = Self { running: Some(running), sloplet: sloplet.clone(), address, key: String::new() };
-        server.key = server.new_key(&["test", "--scope", "admin"]);
-        server
+        Ok(Self { running: Some(running), sloplet: sloplet.clone(), address, key: String::new() })
     }
 
     /// Makes a key and returns its secret.
@@ -104,6 +118,14 @@ impl Server {
         let mut request = self.head(key, method, path, more).into_bytes();
         request.extend_from_slice(body);
         http::exchange(&self.address, &request)
+    }
+
+    /// A request of E2B's API, with the server's key.
+    pub fn ask_e2b(&self, method: &str, path: &str, body: &Value) -> Reply {
+        let (Self { address, key, .. }, body) = (self, body.to_string());
+        let head = format!("Host: {address}\r\nX-API-KEY: {key}\r\nConnection: close\r\nContent-Type: application/json");
+        let request = format!("{method} {path} HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        http::exchange(address, request.as_bytes())
     }
 
     fn head(&self, key: &str, method: &str, path: &str, more: &str) -> String {

@@ -9,24 +9,13 @@ mod volumes;
 use std::collections::BTreeSet;
 use std::fs;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use common::{Host, Server, World};
-
-/// How long something that is bound to happen may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-#[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < PATIENCE, "it does not happen: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
+use common::machines::first_processes;
+use common::{Host, Server, World, until};
 
 /// Makes a pool, with the server's key, and waits until it is filled.
 #[track_caller]
@@ -61,22 +50,6 @@ fn says(served: &Server, sandbox: &Value, script: &str) -> String {
     let ended = sh(served, sandbox, script);
     assert_eq!(ended["exit_code"], 0, "{ended}");
     ended["stdout"].as_str().unwrap().trim().to_owned()
-}
-
-/// The host's pids of the first processes of all sandboxes of a test.
-fn agents(host: &Host) -> BTreeSet<i32> {
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let ours = fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == host.binary());
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-        let inside = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default().to_owned();
-        let pids: Vec<&str> = inside.split_whitespace().collect();
-        if ours && pids.len() > 1 && pids.last() == Some(&"1") {
-            found.insert(pid);
-        }
-    }
-    found
 }
 
 #[test]
@@ -116,7 +89,7 @@ fn machines_wait_are_claimed_once_and_are_replaced() {
         // Those in use stay.
         let path = format!("/sandboxes/{}/exec", ids[0]);
         served.ask("POST", &path, Some(json!({"command": ["true"]}))).expect(200);
-        until("no machine waits", || agents(&host).len() == 9);
+        until("no machine waits", || first_processes(&host).len() == 9);
         served.end();
     }
     leaks.assert_none_new_after_a_server();
@@ -185,7 +158,7 @@ fn what_is_not_well_is_replaced_and_never_handed_out() {
     let host = Host::shared();
     let served = Server::start(&host.root());
     filled(&served, "ci", json!({"target_ready": 4, "adaptive": false, "health_check_interval": "1s"}));
-    let waiting: Vec<i32> = agents(&host).into_iter().collect();
+    let waiting: Vec<i32> = first_processes(&host).into_iter().collect();
     assert_eq!(waiting.len(), 4);
     let send = |pid: i32, signal| kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     // Two die, one does not answer; and somebody comes just then.
@@ -197,13 +170,13 @@ fn what_is_not_well_is_replaced_and_never_handed_out() {
     }
     until("the ill are gone", || metric(&served, "ci", "health_check_removals") >= 3);
     until("it is full again", || metric(&served, "ci", "ready") == 4);
-    assert!(waiting[..3].iter().all(|pid| !agents(&host).contains(pid)));
+    assert!(waiting[..3].iter().all(|pid| !first_processes(&host).contains(pid)));
     // Nobody comes: they are found anyway.
-    let (in_use, removed) = (agents(&host).len() - 4, metric(&served, "ci", "health_check_removals"));
-    let newest = *agents(&host).iter().next_back().unwrap();
+    let (in_use, removed) = (first_processes(&host).len() - 4, metric(&served, "ci", "health_check_removals"));
+    let newest = *first_processes(&host).iter().next_back().unwrap();
     send(newest, Signal::STOP);
     until("it is found", || metric(&served, "ci", "health_check_removals") > removed);
-    until("it is replaced", || metric(&served, "ci", "ready") == 4 && agents(&host).len() == in_use + 4);
+    until("it is replaced", || metric(&served, "ci", "ready") == 4 && first_processes(&host).len() == in_use + 4);
     served.end();
 }
 
@@ -345,7 +318,7 @@ fn age_idleness_and_owners_who_never_come_back() {
     until("the old are replaced", || metric(&served, "old", "expired") >= 2 && metric(&served, "old", "ready") == 2);
     let drained = served.ask("POST", "/pools/old/drain", None).expect(200).json();
     assert_eq!((&drained["drained"], &drained["metrics"]["ready"]), (&json!(true), &json!(0)), "{drained}");
-    assert!(agents(&host).is_empty(), "nothing waits");
+    assert!(first_processes(&host).is_empty(), "nothing waits");
     served.command(&["pool", "set", "mine", "--target", "1", "--fixed"]).expect_code(0);
     served.command(&["pool", "fill", "mine"]).expect_code(0);
     let shown = served.command(&["pool", "show", "mine"]).expect_code(0).out();
@@ -378,7 +351,7 @@ fn a_killed_server_leaves_its_pools_to_the_next() {
     assert_eq!(status["metrics"]["ready"], 5, "{status}");
     assert!(status["metrics"]["created"].as_u64() <= Some(3), "the others are those of before: {status}");
     let in_use = || served.ask("GET", "/sandboxes", None).json()["sandboxes"].as_array().unwrap().len();
-    until("what was half claimed is gone", || agents(&host).len() == 5 + in_use());
+    until("what was half claimed is gone", || first_processes(&host).len() == 5 + in_use());
     assert_eq!(says(&served, &mine, "echo $A"), "mine");
     let secret = json!([{"name": "TOKEN", "value": "0123456789abcdef", "hosts": ["example.com"]}]);
     let claimed = claim(&served, json!({"pool": "ci", "secrets": secret}));

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::common::{Host, Server, http};
-use crate::{agents, claim, filled, metric, pool, says, sh, until};
+use crate::common::machines::first_processes;
+use crate::{claim, filled, metric, pool, says, sh, until};
 
 /// Asks for a machine of the pool with a volume.
 fn with_volume(volume: &str, read_only: bool) -> Value {
@@ -33,9 +34,9 @@ fn volumes_come_with_a_claim_as_they_do_with_a_new_sandbox() {
         let program = "cp /bin/true /mnt/deep/data/program && chmod 4755 /mnt/deep/data/program";
         assert_ne!(sh(&served, &one, program)["exit_code"], 0);
         // It is taken: whoever is refused for that gives the machine back.
-        let before = agents(&host);
+        let before = first_processes(&host);
         served.ask("POST", "/sandboxes", Some(with_volume("data", false))).expect_refusal(409);
-        assert!(agents(&host).is_superset(&before), "a machine was spent on it");
+        assert!(first_processes(&host).is_superset(&before), "a machine was spent on it");
         let records = served.ask("GET", &format!("/audit?sandbox={}", one["id"].as_str().unwrap()), None).json();
         let made: Vec<&Value> = records["records"]
             .as_array()

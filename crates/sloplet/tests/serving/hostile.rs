@@ -6,14 +6,11 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::common::{Host, Server, http};
-
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::common::{Host, PATIENCE, Server, http, until};
 
 /// The greeting of HTTP/2, with empty settings.
 const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
@@ -21,15 +18,6 @@ const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x
 /// Attacks of this size, or of the full one where that was asked for.
 fn scaled(full: usize, usual: usize) -> usize {
     if std::env::var_os("SLOPLET_TEST_FULL").is_some() { full } else { usual }
-}
-
-#[track_caller]
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 #[test]
@@ -91,7 +79,7 @@ fn a_volume_that_takes_long_to_remove_is_gone_at_once_and_holds_nobody_up() {
         server.ask("GET", "/sandboxes", None).expect(200);
     }
     assert!(!many.exists() && !stuck.exists());
-    wait_for("what many was is removed meanwhile", || volumes(&sloplet.data).len() == 3);
+    until("what many was is removed meanwhile", || volumes(&sloplet.data).len() == 3);
     let left = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with('.');
     let away = volumes(&sloplet.data).into_iter().find(left).expect("what is stuck");
     assert!(Command::new("umount").arg(away.join("data/busy")).status().unwrap().success());
@@ -99,7 +87,7 @@ fn a_volume_that_takes_long_to_remove_is_gone_at_once_and_holds_nobody_up() {
     server.end();
     // The next start collects it.
     let server = Server::start_with(&sloplet, &[]);
-    wait_for("what was left is removed", || volumes(&sloplet.data).len() == 2);
+    until("what was left is removed", || volumes(&sloplet.data).len() == 2);
     for name in ["many", "stuck"] {
         server.ask_as(&owner, "DELETE", &format!("/volumes/{name}"), None).expect(204);
     }
@@ -196,6 +184,6 @@ fn unread_streams_stalled_bodies_and_chatty_processes_take_no_more_memory_than_t
     server.ask_as(&hostile, "GET", "/sandboxes", None).expect(200);
     server.end();
     if let Some(group) = group {
-        wait_for("the group is empty", || fs::remove_dir(&group).is_ok());
+        until("the group is empty", || fs::remove_dir(&group).is_ok());
     }
 }

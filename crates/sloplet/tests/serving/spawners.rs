@@ -2,23 +2,19 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::common::{Host, Server};
+use crate::common::{Host, Server, until_within};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What the server removes by itself it looks for every 15 s.
 #[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < PATIENCE, "not in time: {what}");
-        thread::sleep(Duration::from_millis(100));
-    }
+fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, holds);
 }
 
 /// The spawners of a server: its children that run the same program.

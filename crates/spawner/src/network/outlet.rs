@@ -1,7 +1,7 @@
 //! Sockets inside a sandbox's network namespace on which the host hears what it wants from the outside.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -22,7 +22,8 @@ const STEP: &str = "make a way out of the sandbox";
 /// goes out.
 #[derive(Debug)]
 pub struct Outlet {
-    /// Listeners (stream sockets), one for each family, then resolvers (datagram sockets). None waits.
+    /// A listener (stream socket) for all families, then a resolver (datagram socket) for each. None waits. Every sandbox
+    /// costs its engine and its spawner these descriptors, so there are no more than needed.
     pub sockets: Vec<OwnedFd>,
 }
 
@@ -37,9 +38,17 @@ impl Outlet {
             Err(error) => return Err(Problem::new(STEP, error)),
         }
         rules::send(&resolvers).map_err(explain)?;
-        let listeners = resolvers.iter().map(|address| open(*address, SocketType::STREAM));
-        let all = listeners.chain(resolvers.iter().map(|address| open(*address, SocketType::DGRAM)));
-        Ok(Self { sockets: all.collect::<io::Result<_>>().during(STEP)? })
+        Self::listening(&resolvers).during(STEP)
+    }
+
+    fn listening(resolvers: &[IpAddr]) -> io::Result<Self> {
+        // On all addresses it hears IPv4, too; the rules keep what is meant for loopback away from it.
+        let all = if resolvers.len() > 1 { Ipv6Addr::UNSPECIFIED.into() } else { IpAddr::from(RESOLVER_V4) };
+        let mut sockets = vec![open(all, SocketType::STREAM)?];
+        for address in resolvers {
+            sockets.push(open(*address, SocketType::DGRAM)?);
+        }
+        Ok(Self { sockets })
     }
 }
 
@@ -53,17 +62,8 @@ impl Outlet {
     /// Opens them where [`Self::open_in`] has done so for a process that is gone: all that leads there is there still.
     pub fn reopen_in(namespace: BorrowedFd<'_>) -> Result<Self, Problem> {
         within(namespace, || {
-            let address = IpAddr::from(RESOLVER_V4);
-            let mut sockets = vec![open(address, SocketType::STREAM).during(STEP)?];
-            let address_v6 = IpAddr::from(RESOLVER_V6);
-            let listener_v6 = open(address_v6, SocketType::STREAM).ok();
-            let has_v6 = listener_v6.is_some();
-            sockets.extend(listener_v6);
-            sockets.push(open(address, SocketType::DGRAM).during(STEP)?);
-            if has_v6 {
-                sockets.push(open(address_v6, SocketType::DGRAM).during(STEP)?);
-            }
-            Ok(Self { sockets })
+            let (v4, v6) = (IpAddr::from(RESOLVER_V4), IpAddr::from(RESOLVER_V6));
+            Self::listening(&[v4, v6]).or_else(|_| Self::listening(&[v4])).during(STEP)
         })
     }
 }
@@ -100,7 +100,7 @@ fn open(address: IpAddr, kind: SocketType) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
+        sockopt::set_ipv6_v6only(&socket, kind == SocketType::DGRAM)?;
     }
     make_transparent(socket.as_fd(), address.is_ipv6())?;
     if kind == SocketType::STREAM {

@@ -6,6 +6,7 @@
 //! chain way { type filter hook prerouting priority mangle; policy drop;
 //!   ip daddr != 127.0.0.0/8 meta l4proto tcp tproxy to <resolver>:1 accept
 //!   ip daddr != 127.0.0.0/8 tcp flags & (syn | ack) == syn reject with tcp reset
+//!   tcp dport 1 reject with tcp reset
 //!   meta l4proto tcp accept
 //!   ip saddr <resolver> udp sport 1 udp sport set 53 accept
 //!   ip daddr <resolver> udp dport 53 udp dport set 1 accept
@@ -16,8 +17,9 @@
 //! ```
 //!
 //! - TPROXY gives a connection to the listener whatever its address and port are, and however programs inside are bound;
-//!   a packet of a connection that exists goes where it belongs, and those of programs inside do so by the third rule.
+//!   a packet of a connection that exists goes where it belongs, and those of programs inside do so by the fourth rule.
 //! - The second rule is for when the listener is gone: nobody inside may stand in for it.
+//! - The third rule is for loopback: the listener has all addresses, and must not hear what is meant for the sandbox itself.
 //! - No connections are tracked. Questions to the resolver change their port on the way, so that programs inside can have
 //!   port 53; only the resolver's own answers pass.
 
@@ -157,6 +159,9 @@ fn add_table(batch: &mut Batch, family: &Family) {
     rule(batch, &|rule| {
         rule.protocol(TCP).payload(NETWORK, family.target, NOT_EQUAL, family.loopback);
         rule.masked(TRANSPORT, TCP_FLAGS, SYN_ACK, SYN).reject_with_reset();
+    });
+    rule(batch, &|rule| {
+        rule.protocol(TCP).payload(TRANSPORT, TARGET_PORT, EQUAL, &OUTLET_PORT.to_be_bytes()).reject_with_reset();
     });
     rule(batch, &|rule| {
         rule.protocol(TCP).verdict(ACCEPT);

@@ -10,6 +10,7 @@ use super::super::sandboxes::{Quota, Sandboxes};
 use super::config::{NewPool, PoolRecord, Spent};
 use super::state::{Pool, PoolStatus};
 use crate::engine::new_id;
+use crate::failpoint::{Point, reach};
 
 /// Most pools of one owner.
 const MOST_POOLS: usize = 256;
@@ -68,6 +69,7 @@ impl Sandboxes {
                     spent: Spent::default(),
                 };
                 pools.records.insert(&record)?;
+                reach(Point::AfterPoolRecord);
                 let pool = Arc::new(Pool::new(record));
                 pools.lock().insert(pool.id.clone(), pool.clone());
                 (self.status_of(&pool), VecDeque::new())
@@ -115,6 +117,7 @@ impl Sandboxes {
     pub async fn remove_pool(&self, owner: &str, name: &str) -> Result<(), LifeError> {
         let pool = self.0.pools.named(owner, name)?;
         self.0.pools.records.remove(&pool.id)?;
+        reach(Point::AfterPoolForgotten);
         self.0.pools.lock().remove(&pool.id);
         self.empty(&pool, true).await;
         Ok(())
