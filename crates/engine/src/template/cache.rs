@@ -2,8 +2,9 @@
 //!
 //! After every step that changes files, these become an image, named by everything that it depends on: the image below,
 //! all steps so far, and the files that they copy. Each owner has a cache of their own. What was not used for longest goes
-//! when there is too much.
+//! when there is too much, and all of it with the owner's last template.
 
+use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
@@ -132,8 +133,18 @@ impl Inner {
         }
     }
 
-    /// Removes images that a killed server made and did not remember.
+    /// Forgets what builds of an owner have made for each other, if there is no template that could be built again.
+    pub(super) fn forget_idle_cache(&self, owner: &str) -> Result<(), LifeError> {
+        if !self.templates.of(owner)?.is_empty() {
+            return Ok(());
+        }
+        self.cache.of(owner)?.iter().try_for_each(|cached| self.forget_cached(&cached.id))
+    }
+
+    /// Removes images that a killed server made and did not remember, or was about to forget.
     pub(super) fn sweep_cache(&self) -> Result<(), LifeError> {
+        let owners: HashSet<String> = self.cache.all()?.into_iter().map(|cached| cached.owner).collect();
+        owners.iter().try_for_each(|owner| self.forget_idle_cache(owner))?;
         for image in self.sandboxes.engine().images()?.list()? {
             let key = image.name.strip_prefix(IMAGES).and_then(|rest| rest.split(':').next());
             if let Some(key) = key

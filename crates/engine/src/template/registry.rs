@@ -342,7 +342,8 @@ impl Templates {
             self.0.forget_build(build)?;
         }
         drop(changing);
-        self.0.remove_images(&builds)
+        self.0.remove_images(&builds)?;
+        self.0.forget_idle_cache(owner)
     }
 
     /// Counts a sandbox that was made from it.
@@ -379,7 +380,8 @@ impl Inner {
         let running = self.running().remove(&build.id);
         let Some(mut template) = self.templates.get(&build.template)? else {
             drop(changing);
-            return self.remove_image(&build);
+            self.remove_image(&build)?;
+            return self.forget_idle_cache(&build.owner);
         };
         let now = now_ms();
         match failure {

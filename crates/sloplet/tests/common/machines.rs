@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::Host;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::{Host, until};
 
 /// The host's pids of the first processes of all sandboxes of a test.
 pub fn first_processes(host: &Host) -> BTreeSet<i32> {
@@ -31,4 +34,20 @@ pub fn is_frozen(pid: i32) -> bool {
         [_, "freezer", path] => says(format!("/sys/fs/cgroup/freezer{path}/freezer.state"), "FROZEN"),
         _ => false,
     })
+}
+
+/// Kills processes that are nobody's children here, and waits until each has ended: what it held is free then.
+#[track_caller]
+pub fn kill_and_await(pids: &[Pid]) {
+    let open = |pid: &Pid| pidfd_open(*pid, PidfdFlags::empty()).ok();
+    let ending: Vec<_> = pids.iter().filter_map(open).collect();
+    for process in &ending {
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+    for process in &ending {
+        until("a process that was killed ends", || {
+            let mut polled = [PollFd::new(process, PollFlags::IN)];
+            poll(&mut polled, Some(&rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+        });
+    }
 }

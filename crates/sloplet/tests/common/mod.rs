@@ -22,6 +22,7 @@ pub mod cgroups;
 pub mod docker;
 pub mod http;
 pub mod invocation;
+pub mod kept;
 pub mod leaks;
 pub mod machines;
 pub mod server;

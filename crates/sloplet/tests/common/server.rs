@@ -12,7 +12,7 @@ use super::http::{self, Reply};
 use super::{Running, Sloplet};
 
 /// How long a start may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A running server. [`Server::end`] must be the last word of a test; a test that fails drops it, and what it had made goes
 /// with it.

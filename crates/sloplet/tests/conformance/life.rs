@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::Wall;
 use super::common::Server;
+use super::common::machines::kill_and_await;
 
 /// Everything that a front end does with a sandbox.
 pub fn test(wall: Wall) {
@@ -170,9 +171,8 @@ pub fn crash(wall: Wall) {
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let spawners = running.spawners();
     running.signal(rustix::process::Signal::KILL);
-    for pid in spawners {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
+    // One that is still dying owns what it has made: nobody else may remove that.
+    kill_and_await(&spawners);
     let _ = running.finish();
     sloplet.invoke(&["gc"]).finish().expect_code(0);
     leaks.assert_none_new_after_a_server();

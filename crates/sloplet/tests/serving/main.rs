@@ -4,6 +4,7 @@
 //! - [`full`]: a disk without space.
 //! - [`hostile`]: clients that take all they can get.
 //! - [`identity`]: which data folder a server is of.
+//! - [`layers`]: what was removed is gone from the disk.
 //! - [`previews`]: ports of sandboxes.
 //! - [`spawners`]: spawners that are killed or hang, and too few descriptors.
 //! - [`traces`]: what a collector is told.
@@ -21,6 +22,7 @@ mod domain;
 mod full;
 mod hostile;
 mod identity;
+mod layers;
 mod previews;
 mod spawners;
 mod steps;

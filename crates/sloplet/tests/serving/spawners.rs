@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::common::{Host, Server, until_within};
+use crate::common::machines::first_processes;
+use crate::common::{Host, Server, until, until_within};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -18,7 +19,7 @@ fn wait_until(what: &str, holds: impl FnMut() -> bool) {
 }
 
 /// The spawners of a server: its children that run the same program.
-fn spawners(served: &Server) -> Vec<Pid> {
+pub fn spawners(served: &Server) -> Vec<Pid> {
     let own = served.pid().as_raw_nonzero().get();
     let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
     let tasks = fs::read_dir(format!("/proc/{own}/task")).unwrap().flatten();
@@ -40,7 +41,7 @@ fn make(served: &Server) -> String {
 
 fn state_of(served: &Server, id: &str) -> String {
     let all = served.json(&["ls", "--all"]);
-    let found = all.as_array().unwrap().iter().find(|one| one["id"] == id);
+    let found = all.as_array().unwrap().iter().find(|one| one["id"] == id || one["name"] == id);
     found.map_or_else(|| "forgotten".to_owned(), |one| one["state"].as_str().unwrap().to_owned())
 }
 
@@ -85,6 +86,76 @@ fn a_spawner_that_hangs_is_replaced_and_a_failed_sandbox_gives_its_volume_back()
     }
     served.invoke(&["volume", "rm", "held"]).finish().expect_code(0);
     assert!(hung.iter().all(|pid| !spawners(&served).contains(pid)), "{hung:?} are still there");
+    served.end();
+}
+
+#[test]
+fn a_spawner_that_hangs_holds_up_neither_a_removal_nor_the_next_start() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let served = Server::start_with(&sloplet, &[]);
+    let hang = |served: &Server| {
+        let hung = spawners(served);
+        assert!(!hung.is_empty());
+        hung.iter().for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
+        hung
+    };
+    let lives = |pid: &Pid| fs::exists(format!("/proc/{}/exe", pid.as_raw_nonzero())).unwrap_or(false);
+    let with_volume = |served: &Server, name: &str| {
+        served.command(&["create", "--timeout", "never", "--name", name, "--volume", "held:/held"]).expect_code(0);
+    };
+    served.command(&["volume", "create", "held"]).expect_code(0);
+    with_volume(&served, "one");
+    hang(&served);
+    served.invoke(&["rm", "one"]).within(PATIENCE).finish().expect_code(0);
+    until("its machine is gone", || first_processes(&host).is_empty());
+    with_volume(&served, "two");
+    // Its spawner outlives the server, but does not answer the next.
+    let (hung, key) = (hang(&served), served.key.clone());
+    served.kill();
+    let served = Server::try_start_again(&sloplet, &key).expect("a server that starts");
+    assert_eq!(state_of(&served, "two"), "failed");
+    until("its machine is gone", || first_processes(&host).is_empty());
+    until("its spawner is gone", || !hung.iter().any(lives));
+    served.command(&["rm", "two"]).expect_code(0);
+    with_volume(&served, "three");
+    served.command(&["exec", "three", "--", "touch", "/held/it"]).expect_code(0);
+    served.end_with_its_sandboxes();
+}
+
+/// Descriptors that the server has open.
+fn descriptors(served: &Server) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", served.pid().as_raw_nonzero())).unwrap().count()
+}
+
+#[test]
+fn a_sandbox_takes_four_descriptors_of_the_server_and_gives_them_back() {
+    const COUNT: usize = 10;
+    // A stream to its agent, a listener for what it wants from the outside, and a resolver for each family.
+    const EACH: usize = 4;
+    let host = Host::shared();
+    let served = Server::start(&host.root());
+    let more = || (0..COUNT).map(|_| make(&served)).collect::<Vec<_>>();
+    // The first ones bring along what all share.
+    let first = more();
+    served.command(&["exec", &first[0], "--", "true"]).expect_code(0);
+    let settled = || {
+        // Connections of clients close a moment later than their answers arrive.
+        let mut least = descriptors(&served);
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(50));
+            least = least.min(descriptors(&served));
+        }
+        least
+    };
+    let before = settled();
+    let second = more();
+    second.iter().for_each(|id| drop(served.command(&["exec", id, "--", "true"]).expect_code(0)));
+    until("each takes no more than that", || descriptors(&served) <= before + EACH * COUNT);
+    let taken = settled() - before;
+    println!("{COUNT} sandboxes take {taken} descriptors");
+    second.iter().for_each(|id| drop(served.command(&["rm", id]).expect_code(0)));
+    until("all are given back", || descriptors(&served) <= before);
     served.end();
 }
 

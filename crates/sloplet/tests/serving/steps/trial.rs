@@ -10,7 +10,8 @@ use serde_json::json;
 use sloplet_engine::failpoint::{ANY, Point, VARIABLE};
 
 use super::operations::{self, IT, Operation};
-use super::truth::{self, kept, listed, state};
+use super::truth::{self, listed, state};
+use crate::common::kept::kept;
 use crate::common::leaks::Leaks;
 use crate::common::machines::first_processes;
 use crate::common::{Host, PATIENCE, Server, Sloplet, until};

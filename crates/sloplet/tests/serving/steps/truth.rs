@@ -1,8 +1,5 @@
 //! What a server tells, and what there is.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,29 +70,4 @@ pub fn check(host: &Host, served: &Server, when: &str) {
             assert_eq!(exec.status == 200, state == "running", "{when}: it is {state}: {}", exec.text());
         }
     }
-}
-
-/// What is on the disk beside what is remembered. What builds keep for others stays, and is not counted.
-pub fn kept(data: &Path) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for folder in ["images/layers", "images/names", "images/tmp", "volumes", "memory", "disks"] {
-        for entry in fs::read_dir(data.join(folder)).into_iter().flatten().flatten() {
-            found.insert(format!("{folder}/{}", entry.file_name().display()));
-        }
-    }
-    let cached: Vec<String> = found.iter().filter(|path| path.starts_with("images/names/build-cache-")).cloned().collect();
-    for name in cached {
-        let record = fs::read(data.join(&name)).unwrap_or_default();
-        let record: Value = serde_json::from_slice(&record).unwrap_or_default();
-        for layer in record["layers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            // Not the one of the host's programs, which all have.
-            if layer.starts_with("snapshot-") {
-                found.remove(&format!("images/layers/{layer}"));
-            }
-        }
-        found.remove(&name);
-    }
-    // Empty disks are made once for each size.
-    found.retain(|path| !path.starts_with("disks/ext4-"));
-    found
 }
