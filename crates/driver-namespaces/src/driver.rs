@@ -168,8 +168,10 @@ impl Namespaces {
     async fn take_over(&self) -> Result<Adoption, DriverError> {
         let mut adoption = Adoption::default();
         let owners = owner::lasting(&self.run_dir).map_err(|error| failed("look for lasting spawners", error))?;
-        for owner in owners {
-            let Some(found) = Spawner::find(&self.run_dir, &owner).await.map_err(problem)? else { continue };
+        // All at once: one that hangs is waited for, and the others should not have to wait as well.
+        let asked = owners.iter().map(|owner| Spawner::find(&self.run_dir, owner));
+        for told in futures_util::future::join_all(asked).await {
+            let Some(found) = told.map_err(problem)? else { continue };
             if !self.employ(&found.spawner, &found.standing) {
                 // Where that fails it is about to end, and its sandboxes tell so.
                 let _ = found.spawner.retire().await;

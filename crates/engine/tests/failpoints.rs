@@ -18,7 +18,8 @@ const PROGRAM: &str = "fn main() {
 fn a_release_build_dies_at_no_point() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
-    let (source, program, file) = (folder.path().join("main.rs"), folder.path().join("main"), folder.path().join("reached"));
+    let (source, program, file) =
+        (folder.path().join("main.rs"), folder.path().join("main"), folder.path().join("reached"));
     let module = root.join("src/failpoint.rs");
     fs::write(&source, format!("#[path = {module:?}]\n#[allow(dead_code)]\nmod failpoint;\n{PROGRAM}")).unwrap();
     // As cargo's release profile does.

@@ -25,6 +25,9 @@ use crate::runtime::control::{Answer as KeeperAnswer, Request};
 /// How long a spawner may take to answer. One that takes longer hangs: it is ended, and another takes its place.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a sandbox may take to end before its spawner is asked whether it is well.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long a spawner that has closed the conversation may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 
@@ -211,7 +214,7 @@ impl Spawner {
         let asked = tokio::time::timeout(PATIENCE, self.destroy(id)).await;
         loop {
             let gone = fate.wait_for(|fate| matches!(fate, Fate::Gone(_)));
-            match tokio::time::timeout(PATIENCE, gone).await.map(|fate| fate.map(|fate| *fate)) {
+            match tokio::time::timeout(ENDS_WITHIN, gone).await.map(|fate| fate.map(|fate| *fate)) {
                 Ok(Ok(Fate::Gone(gone))) => return Ok(gone),
                 Ok(_) => return Err(asked.ok().and_then(Result::err).unwrap_or_else(|| lost("it died"))),
                 // Much to clean up, or a spawner that hangs: that one is ended.

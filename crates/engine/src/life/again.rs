@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::clock::now_ms;
 use super::error::LifeError;
@@ -10,8 +13,11 @@ use super::making::FOREVER;
 use super::reconcile::{Action, Found, Remembered, reconcile};
 use super::record::{Record, State};
 use super::sandboxes::{Sandboxes, Slot};
-use crate::driver::{Adopted, Adoption, End};
+use crate::driver::{Adopted, Adoption, End, MachineState};
 use crate::failpoint::{Point, reach};
+
+/// How long the news of a machine's end may take.
+const NEWS: Duration = Duration::from_secs(2);
 
 impl Sandboxes {
     /// Takes over the machines that an earlier server left, and removes what nobody was promised.
@@ -28,24 +34,11 @@ impl Sandboxes {
                 Some(_) => Found::Running,
                 None => Found::Gone { timed_out: ended.get(&record.id).is_some_and(|end| end.timed_out) },
             };
-            match (reconcile(Some(remembered(&record)), found), adopted) {
-                (Action::TakeOver { state, freeze, stale }, Some(adopted)) => {
-                    reach(Point::BeforeTakeOver);
-                    self.take_over(record, adopted, state, freeze, stale).await?;
-                    reach(Point::AfterTakeOver);
-                }
-                (Action::Rest(state), adopted) => {
-                    end_orphan(adopted).await;
-                    self.rest(record, state)?;
-                }
-                (_, adopted) => {
-                    // First the machine: without its record, its volumes are anybody's.
-                    end_orphan(adopted).await;
-                    if let Some(saved) = &record.saved {
-                        self.drop_image(saved);
-                    }
-                    self.forget(&record.id)?;
-                }
+            let machine = adopted.as_ref().map(|adopted| adopted.machine.state());
+            if let Err(error) = self.settle_one(record.clone(), adopted, found).await {
+                // It may have ended since it was found; then that is what there is of it.
+                let Some(end) = end_of(machine).await else { return Err(error) };
+                self.settle_one(record, None, Found::Gone { timed_out: end.timed_out }).await?;
             }
         }
         self.find_warm(&mut living, &known).await?;
@@ -54,6 +47,30 @@ impl Sandboxes {
             end_orphan(Some(orphan)).await;
         }
         Ok(())
+    }
+
+    /// Brings together what is remembered of a sandbox and what is there of its machine.
+    async fn settle_one(&self, record: Record, adopted: Option<Adopted>, found: Found) -> Result<(), LifeError> {
+        match (reconcile(Some(remembered(&record)), found), adopted) {
+            (Action::TakeOver { state, freeze, stale }, Some(adopted)) => {
+                reach(Point::BeforeTakeOver);
+                self.take_over(record, adopted, state, freeze, stale).await?;
+                reach(Point::AfterTakeOver);
+                Ok(())
+            }
+            (Action::Rest(state), adopted) => {
+                end_orphan(adopted).await;
+                self.rest(record, state)
+            }
+            (_, adopted) => {
+                // First the machine: without its record, its volumes are anybody's.
+                end_orphan(adopted).await;
+                if let Some(saved) = &record.saved {
+                    self.drop_image(saved);
+                }
+                self.forget(&record.id)
+            }
+        }
     }
 
     /// Makes a machine its sandbox's again, in this state.
@@ -124,6 +141,21 @@ impl Sandboxes {
 fn remembered(record: &Record) -> Remembered {
     let overdue = record.state == State::Running && record.ends_ms.is_some_and(|ends| ends <= now_ms());
     Remembered { state: record.state, saved: record.saved.is_some(), overdue }
+}
+
+/// How a machine ended, if it has, or is about to.
+async fn end_of(machine: Option<watch::Receiver<MachineState>>) -> Option<End> {
+    let mut machine = machine?;
+    let ended = machine.wait_for(|state| matches!(state, MachineState::Ended(_)));
+    match tokio::time::timeout(NEWS, ended).await {
+        Ok(Ok(state)) => match &*state {
+            MachineState::Ended(end) => Some(*end),
+            _ => None,
+        },
+        // Whoever would tell is gone, and the machine with it.
+        Ok(Err(_)) => Some(End { lost: true, ..End::default() }),
+        Err(_) => None,
+    }
 }
 
 /// Destroys a machine that is nobody's. One that resists does not keep the server from starting.

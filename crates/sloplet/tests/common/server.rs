@@ -123,7 +123,8 @@ impl Server {
     /// A request of E2B's API, with the server's key.
     pub fn ask_e2b(&self, method: &str, path: &str, body: &Value) -> Reply {
         let (Self { address, key, .. }, body) = (self, body.to_string());
-        let head = format!("Host: {address}\r\nX-API-KEY: {key}\r\nConnection: close\r\nContent-Type: application/json");
+        let head =
+            format!("Host: {address}\r\nX-API-KEY: {key}\r\nConnection: close\r\nContent-Type: application/json");
         let request = format!("{method} {path} HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         http::exchange(address, request.as_bytes())
     }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Host, Server, http};
 use crate::common::machines::first_processes;
+use crate::common::{Host, Server, http};
 use crate::{claim, filled, metric, pool, says, sh, until};
 
 /// Asks for a machine of the pool with a volume.

@@ -85,7 +85,9 @@ fn layers_of_what_was_removed_are_removed_by_the_server_itself() {
     remove(&served, &["/snapshots/s1", "/sandboxes/a", "/snapshots/s2", "/sandboxes/b"]);
     let said = served.ask("POST", "/sandboxes/c/exec", Some(json!({"command": "cat ~/a ~/b ~/c"}))).expect(200);
     assert_eq!(said.json()["stdout"], "a\nb\nc\n", "what is in use stays");
-    for (what, path) in [("stop", "/sandboxes/c/stop"), ("resume", "/sandboxes/c/resume"), ("pause", "/sandboxes/c/pause")] {
+    for (what, path) in
+        [("stop", "/sandboxes/c/stop"), ("resume", "/sandboxes/c/resume"), ("pause", "/sandboxes/c/pause")]
+    {
         assert_eq!(served.ask("POST", path, None).status, 200, "{what}");
     }
     served.ask("POST", "/sandboxes/c/fork", Some(json!({"name": "d"}))).expect(201);
@@ -119,7 +121,9 @@ fn layers_that_killed_spawners_and_interrupted_snapshots_leave_are_removed_by_th
     thread::scope(|scope| {
         let asked = scope.spawn(|| served.ask("POST", "/sandboxes/large/snapshot", Some(json!({"name": "s2"}))).status);
         let begun = |line: &String| line.starts_with("images/tmp/");
-        until_within(PATIENCE, "the copy begins", || asked.is_finished() || kept(&served.sloplet.data).iter().any(begun));
+        until_within(PATIENCE, "the copy begins", || {
+            asked.is_finished() || kept(&served.sloplet.data).iter().any(begun)
+        });
         kill_and_await(&spawners(&served));
         let status = asked.join().unwrap();
         assert!(status == 201 || status >= 400, "{status}");

@@ -84,13 +84,7 @@ pub const OPERATIONS: &[Operation] = &[
         ..ON_RUNNING
     },
     Operation { name: "stop", act: stop, between: &["running", "paused", "stopped"], after: "stopped", ..ON_RUNNING },
-    Operation {
-        name: "remove a running one",
-        act: remove,
-        between: &["running", GONE],
-        after: GONE,
-        ..ON_RUNNING
-    },
+    Operation { name: "remove a running one", act: remove, between: &["running", GONE], after: GONE, ..ON_RUNNING },
     Operation {
         name: "remove a paused one",
         before: paused,

@@ -55,7 +55,10 @@ pub fn check(host: &Host, served: &Server, when: &str) {
         if before == there && there == after {
             break;
         }
-        assert!(started.elapsed() < PATIENCE, "{when}: {before:?} machines (and frozen ones) are told, {there:?} are there");
+        assert!(
+            started.elapsed() < PATIENCE,
+            "{when}: {before:?} machines (and frozen ones) are told, {there:?} are there"
+        );
         thread::sleep(Duration::from_millis(50));
     }
     for sandbox in listed(served, "/sandboxes") {
