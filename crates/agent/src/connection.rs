@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use sloplet_wire::{Decoder, Hello, Kind, VERSION, to_bytes};
+use sloplet_wire::{Decoder, Hello, Kind, MAX_REQUEST, VERSION, to_bytes};
 
 use crate::outgoing::Outgoing;
 use crate::poll::{Poll, Token};
@@ -73,7 +73,8 @@ impl Connection {
     fn greeting(socket: OwnedFd, device: bool, output: Option<OwnedFd>) -> Self {
         let mut out = Outgoing::default();
         let build = concat!("sloplet-agent ", env!("CARGO_PKG_VERSION")).to_owned();
-        out.frame(Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION, build }));
+        let hello = Hello { version: VERSION, build, longest_request: Some(MAX_REQUEST as u32) };
+        out.frame(Kind::Hello, 0, 0, &to_bytes(&hello));
         Self {
             socket,
             device,

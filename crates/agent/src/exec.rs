@@ -15,6 +15,7 @@ use crate::builtin;
 use crate::context::{Actor, Context, OomScore};
 use crate::failure::{self, fail, shown};
 use crate::files::resolve::absolute;
+use crate::long_line::{self, LONGEST};
 use crate::poll::{Part, StreamKey, Token};
 use crate::process::{Input, Output, Phase, Process};
 use crate::ring::Ring;
@@ -55,6 +56,8 @@ pub(crate) fn start(
             (Vec::new(), Some(builtin::of(builtin)?))
         }
     };
+    let argv = long_line::split(argv);
+    check_sizes(&argv, &env)?;
     let (cwd, cwd_shown) = match exec.cwd {
         Some(path) => {
             let path = absolute(&path, &user.home)?;
@@ -147,6 +150,26 @@ pub(crate) fn start(
     Ok(process)
 }
 
+/// Refuses what the kernel would refuse without saying which it was.
+fn check_sizes(argv: &[CString], env: &[CString]) -> Result<(), Failure> {
+    let too_long = |text: &CString| text.as_bytes().len() > LONGEST;
+    if let Some((number, text)) = argv.iter().enumerate().find(|(_, text)| too_long(text)) {
+        let bytes = text.as_bytes().len();
+        let message = format!(
+            "argument {number} has {bytes} bytes, and Linux takes {LONGEST} in one (only a shell's -c line may be longer): \
+             pass it in a file or by standard input"
+        );
+        return Err(fail(ErrorCode::Invalid, message));
+    }
+    if let Some(text) = env.iter().find(|text| too_long(text)) {
+        let name = text.as_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
+        let (name, bytes) = (shown(name), text.as_bytes().len());
+        let message = format!("variable {name} has {bytes} bytes, and Linux takes {LONGEST}: pass it in a file");
+        return Err(fail(ErrorCode::Invalid, message));
+    }
+    Ok(())
+}
+
 /// Adds what every program expects to know of its user.
 fn add_user(env: &mut Vec<CString>, user: &User) {
     let name = user.name.as_ref().map(|name| name.as_bytes());
@@ -190,6 +213,10 @@ pub(crate) fn explain(process: &Process, error: StartError) -> Failure {
         }
         (spawn::Step::Exec, Errno::NOEXEC) => {
             fail(ErrorCode::Invalid, format!("{}: not a program (no #! line?)", process.program))
+        }
+        (spawn::Step::Exec, Errno::TOOBIG) => {
+            let message = "arguments and environment are longer together than Linux takes (usually 2 MiB)";
+            fail(ErrorCode::Invalid, format!("{}: {message}: pass some of it in a file", process.program))
         }
         (spawn::Step::Exec, _) => failure::errno(number, &process.program),
         (spawn::Step::WorkDir, _) => failure::errno(number, format_args!("working directory {}", process.cwd)),

@@ -5,11 +5,15 @@ use sloplet_wire::{Channel, ErrorCode, Event, Failure, Header, Kind, Request, Te
 use crate::connection::MAX_STREAMS;
 use crate::failure::{self, fail};
 use crate::files;
+use crate::killing::Killing;
 use crate::poll::StreamKey;
 use crate::process::{Phase, Process};
 use crate::server::{Runnable, Server};
 use crate::stream::{Body, StreamIo};
 use crate::terminal;
+
+/// The signal that no process outlives.
+const SIGKILL: i32 = 9;
 
 /// The largest signal number.
 const LAST_SIGNAL: i32 = 64;
@@ -79,7 +83,7 @@ impl Server {
         match request {
             Request::Exec(exec) => self.exec(key, exec).map(|()| None),
             Request::Attach { pid } => self.attach(key, pid).map(|()| None),
-            Request::Signal { pid, signal, group } => self.signal(pid, signal, group).map(Some),
+            Request::Signal { pid, signal, group } => self.signal(key, pid, signal, group),
             Request::Resize { pid, size } => self.resize(pid, size).map(Some),
             Request::SendInput { pid, data, end } => self.send_input(pid, &data, end).map(Some),
             Request::FilterCommands => self.context.filter_commands().map(|()| Some(Event::Done)),
@@ -199,16 +203,23 @@ impl Server {
         self.processes.values().rev().find(of_pid).map(|process| process.id)
     }
 
-    fn signal(&mut self, pid: u32, signal: i32, group: bool) -> Result<Event, Failure> {
+    fn signal(&mut self, key: StreamKey, pid: u32, signal: i32, group: bool) -> Result<Option<Event>, Failure> {
         if !(0..=LAST_SIGNAL).contains(&signal) {
             return Err(fail(ErrorCode::Invalid, format!("there is no signal {signal}")));
         }
         let pid = self.running(pid)?.pid;
-        sloplet_sys::spawn::send_signal(if group { -pid } else { pid }, signal).map_err(|error| {
+        let target = if group { -pid } else { pid };
+        sloplet_sys::spawn::send_signal(target, signal).map_err(|error| {
             let number = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
             failure::errno(number, format_args!("sending signal {signal} to process {pid}"))
         })?;
-        Ok(Event::Done)
+        match Killing::of(target).filter(|_| signal == SIGKILL) {
+            Some(killing) => {
+                self.await_end(key, killing);
+                Ok(None)
+            }
+            None => Ok(Some(Event::Done)),
+        }
     }
 
     fn resize(&mut self, pid: u32, size: TerminalSize) -> Result<Event, Failure> {

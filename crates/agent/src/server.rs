@@ -17,6 +17,7 @@ use crate::connection::{Connection, Received};
 use crate::context::Context;
 use crate::door;
 use crate::exec;
+use crate::killing::{self, Killing};
 use crate::lingering::Lingering;
 use crate::poll::{Part, Readiness, StreamKey, Token};
 use crate::process::{Next, Phase, Process};
@@ -100,6 +101,8 @@ enum Timer {
     Deadline,
     /// The process has ended but its output is still open.
     Grace,
+    /// Somebody waits for the end of what they killed.
+    Killing,
 }
 
 pub(crate) struct Server {
@@ -111,6 +114,8 @@ pub(crate) struct Server {
     /// Ended background processes, oldest first.
     pub(crate) finished: VecDeque<u32>,
     lingering: Lingering,
+    /// Streams that wait for the end of what they killed.
+    killings: Vec<StreamKey>,
     queue: Queue,
     timers: BinaryHeap<Reverse<(Instant, u32, Timer)>>,
     /// Processes whose pipes are filling, until `pacer` rings.
@@ -164,6 +169,7 @@ impl Server {
             by_pid: BTreeMap::new(),
             finished: VecDeque::new(),
             lingering: Lingering::default(),
+            killings: Vec::new(),
             queue: Queue::default(),
             timers: BinaryHeap::new(),
             held: Vec::new(),
@@ -528,7 +534,7 @@ impl Server {
         let mut signal = [0; 128];
         while rustix::io::read(&self.children, &mut signal).is_ok() {}
         for _ in 0..REAPED_PER_TURN {
-            let Some(ended) = spawn::reap() else { return };
+            let Some(ended) = spawn::reap() else { return self.look_at_killings() };
             if let Some(id) = self.by_pid.get(&ended.pid).copied() {
                 // Its report is complete by now.
                 self.settle_start(id);
@@ -537,6 +543,26 @@ impl Server {
             }
         }
         self.enqueue(Runnable::Reap);
+    }
+
+    /// Answers when nothing is left of what was killed.
+    pub(crate) fn await_end(&mut self, key: StreamKey, killing: Killing) {
+        self.open(key, Body::Job(Box::new(killing)));
+        if self.killings.is_empty() {
+            self.timers.push(Reverse((Instant::now() + killing::LOOK_AGAIN, 0, Timer::Killing)));
+        }
+        self.killings.push(key);
+    }
+
+    fn look_at_killings(&mut self) {
+        let connections = &self.connections;
+        let is_open = |key: &StreamKey| {
+            connections.get(&key.connection).is_some_and(|connection| connection.streams.contains_key(&key.stream))
+        };
+        self.killings.retain(is_open);
+        for key in self.killings.clone() {
+            self.enqueue(Runnable::Stream(key));
+        }
     }
 
     fn ended(&mut self, id: u32, ended: &spawn::Ended) {
@@ -614,6 +640,13 @@ impl Server {
                 break;
             }
             self.timers.pop();
+            if timer == Timer::Killing {
+                self.look_at_killings();
+                if !self.killings.is_empty() {
+                    self.timers.push(Reverse((now + killing::LOOK_AGAIN, 0, Timer::Killing)));
+                }
+                continue;
+            }
             let Some(process) = self.processes.get_mut(&id) else {
                 continue;
             };
@@ -628,6 +661,7 @@ impl Server {
                     process.error.limit_to_present();
                     self.enqueue(Runnable::Process(id));
                 }
+                Timer::Killing => {}
             }
         }
     }

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use sloplet_wire::{Attribute, Entry, ErrorCode, Event, Exec, ProcessInfo, Request, Target, TerminalSize};
+use sloplet_wire::{Attribute, Entry, ErrorCode, Event, Exec, MAX_PAYLOAD, ProcessInfo, Request, Target, TerminalSize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::driver::{Driver, greet};
@@ -26,6 +26,9 @@ const WATCH_BACKLOG: Backlog = Backlog::DropOldest(1024 * 1024);
 
 /// [`Agent::send_input`] is cut into requests of this size.
 const INPUT_PIECE: usize = 128 * 1024;
+
+/// Bytes of arguments and environment that every agent takes, whatever else is in the request.
+const ANY_AGENT: usize = MAX_PAYLOAD / 4;
 
 /// How long to wait at first when a process does not keep up with its input, and at most.
 const INPUT_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -64,6 +67,7 @@ impl Agent {
         let mut buffer = BytesMut::new();
         let hello = greet(&mut reader, &mut buffer).await?;
         let link = Arc::new(Link::new(Box::new(writer)));
+        link.greeted(&hello);
         tokio::spawn(Driver::new(reader, buffer, link.clone()));
         Ok(Self { owner: Arc::new(RwLock::new(Arc::new(LinkOwner(link)))), build: Arc::new(hello.build.into()) })
     }
@@ -91,6 +95,7 @@ impl Agent {
             };
             match hello {
                 Ok(hello) => {
+                    greeted.greeted(&hello);
                     let _ = greeting.set(hello.build);
                     Driver::new(reader, buffer, greeted).await;
                 }
@@ -123,7 +128,13 @@ impl Agent {
     /// Starts a process. A terminal always has an input.
     pub async fn exec(&self, request: Exec) -> Result<Process, ClientError> {
         let stdin = request.stdin || request.terminal.is_some();
-        Process::started(self.owner().open(&Request::Exec(request), SHORT)?, stdin).await
+        let owner = self.owner();
+        let bytes: usize = request.argv.iter().chain(&request.env).map(|text| text.len()).sum();
+        if bytes > ANY_AGENT && owner.0.longest_request().is_none() {
+            // Whether it takes so much is in its greeting, which comes before the answer to anything.
+            let _ = owner.0.ping()?.await;
+        }
+        Process::started(owner.open(&Request::Exec(request), SHORT)?, stdin).await
     }
 
     /// Re-attaches to a background process: first the output that was held, then what it does. Its input is written

@@ -59,6 +59,10 @@ fn whole_frame(buffer: &[u8]) -> Result<Option<Header>, ClientError> {
         return Ok(None);
     };
     let header = Header::parse(head)?;
+    if header.kind == Kind::Request {
+        // Before its payload, which may be longer than that of any frame an agent may send.
+        return Err(ClientError::Unexpected("a frame that only opens things"));
+    }
     Ok((buffer.len() >= HEADER_LEN + header.len as usize).then_some(header))
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use sloplet_wire::{Failure, Fatal, MAX_PAYLOAD, VERSION, WireError};
+use sloplet_wire::{Failure, Fatal, VERSION, WireError};
 
 /// Why a request, or the whole connection, failed. Cloneable, since the end of a connection is told to every caller.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -40,8 +40,13 @@ pub enum ClientError {
     #[error("input is no longer taken")]
     InputClosed,
     /// The request does not fit into one message.
-    #[error("request of {0} bytes exceeds the limit of {MAX_PAYLOAD}; shorten arguments or environment")]
-    TooLarge(usize),
+    #[error("arguments and environment have {bytes} bytes, and {most} is the limit: shorten them, or pass a file")]
+    TooLarge {
+        /// What the request has.
+        bytes: usize,
+        /// What this agent takes.
+        most: usize,
+    },
     /// The answer is larger than the host is willing to hold.
     #[error("the answer exceeds the limit of {limit} {unit}")]
     TooMuch {

@@ -1,12 +1,12 @@
 //! What all streams of one connection share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use sloplet_wire::{Kind, MAX_PAYLOAD, Request, message};
+use sloplet_wire::{Hello, Kind, MAX_PAYLOAD, MAX_REQUEST, Request, message};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
@@ -25,6 +25,8 @@ pub(crate) struct Link {
     table: Mutex<Table>,
     /// The driver is to stop: the last user is gone or the protocol was broken.
     closing: AtomicBool,
+    /// The longest request that the agent takes; 0 until it has greeted.
+    longest_request: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -40,7 +42,23 @@ struct Table {
 
 impl Link {
     pub(crate) fn new(writer: Box<dyn AsyncWrite + Send + Unpin>) -> Self {
-        Self { outgoing: Mutex::new(Outgoing::new(writer)), table: Mutex::default(), closing: AtomicBool::new(false) }
+        Self {
+            outgoing: Mutex::new(Outgoing::new(writer)),
+            table: Mutex::default(),
+            closing: AtomicBool::new(false),
+            longest_request: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes note of what the agent says of itself.
+    pub(crate) fn greeted(&self, hello: &Hello) {
+        let longest = hello.longest_request.map_or(MAX_PAYLOAD, |bytes| bytes as usize);
+        self.longest_request.store(longest.clamp(MAX_PAYLOAD, MAX_REQUEST), Ordering::Release);
+    }
+
+    /// The longest request that the agent takes; `None` until it has greeted.
+    pub(crate) fn longest_request(&self) -> Option<usize> {
+        Some(self.longest_request.load(Ordering::Acquire)).filter(|longest| *longest > 0)
     }
 
     /// Sends a frame; the payload fits.
@@ -154,8 +172,9 @@ impl LinkOwner {
     /// Opens a stream with a request.
     pub(crate) fn open(self: &Arc<Self>, request: &Request, backlog: Backlog) -> Result<StreamHandle, ClientError> {
         let payload = message::to_bytes(request);
-        if payload.len() > MAX_PAYLOAD {
-            return Err(ClientError::TooLarge(payload.len()));
+        let most = self.0.longest_request().unwrap_or(MAX_PAYLOAD);
+        if payload.len() > most {
+            return Err(ClientError::TooLarge { bytes: payload.len(), most });
         }
         let stream = Arc::new(Stream::new(backlog));
         let id = {

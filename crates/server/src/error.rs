@@ -124,7 +124,7 @@ impl From<ClientError> for ApiError {
             Some(ErrorCode::Exhausted) => StatusCode::INSUFFICIENT_STORAGE,
             Some(_) => StatusCode::BAD_REQUEST,
             None => match error {
-                ClientError::TooLarge(_) | ClientError::TooMuch { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                ClientError::TooLarge { .. } | ClientError::TooMuch { .. } => StatusCode::PAYLOAD_TOO_LARGE,
                 ClientError::InputClosed => StatusCode::CONFLICT,
                 _ => StatusCode::BAD_GATEWAY,
             },

@@ -1,5 +1,6 @@
-//! Signatures of addresses that do not name their sandbox: to check one costs a look at every sandbox, so nobody may be wrong
-//! for long.
+//! Signatures of addresses that do not name their sandbox. E2B's SDKs make such addresses where `E2B_SANDBOX_URL` is set: a
+//! signature is all that tells whose they are, so a check compares it with the tokens of many sandboxes. What that costs is
+//! bounded: [`CANDIDATES`] in one request, once for a signature that was right, and wrong ones only so often.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,12 +12,21 @@ use crate::refusals::network;
 /// Wrong ones in a [`PERIOD`]: from one address, and in all.
 const WRONG: (u32, u32) = (30, 600);
 
+/// Sandboxes whose tokens one request is compared with. On a server with more, links need a name: see `--domain`.
+pub const CANDIDATES: usize = 4096;
+
+/// Signatures that were right and are remembered, with their sandboxes.
+const REMEMBERED: usize = 1024;
+
 /// After so long they are forgotten.
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// Who was wrong of late, and how often.
 #[derive(Debug, Default)]
-pub struct Guesses(Mutex<Lately>);
+pub struct Guesses {
+    wrong: Mutex<Lately>,
+    right: Mutex<HashMap<String, String>>,
+}
 
 #[derive(Debug, Default)]
 struct Lately {
@@ -40,8 +50,23 @@ impl Guesses {
         *lately.each.entry(of(from)).or_default() += 1;
     }
 
+    /// The sandbox for which a signature was right before. It may be gone, or the signature be used for something else now:
+    /// whoever asks must check that one.
+    pub fn sandbox_of(&self, signature: &str) -> Option<String> {
+        self.right.lock().unwrap_or_else(PoisonError::into_inner).get(signature).cloned()
+    }
+
+    /// Remembers for which sandbox a signature was right.
+    pub fn was_right(&self, signature: &str, sandbox: &str) {
+        let mut right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        if right.len() >= REMEMBERED {
+            right.clear();
+        }
+        right.insert(signature.to_owned(), sandbox.to_owned());
+    }
+
     fn lock(&self) -> MutexGuard<'_, Lately> {
-        let mut lately = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lately = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         if lately.since.is_some_and(|since| since.elapsed() > PERIOD) {
             *lately = Lately::default();
         }
@@ -70,7 +95,7 @@ mod tests {
             guesses.was_wrong(Some(Ipv4Addr::from(number).into()));
         }
         assert!(!guesses.may_try(None));
-        guesses.0.lock().unwrap().since = Instant::now().checked_sub(PERIOD * 2);
+        guesses.wrong.lock().unwrap().since = Instant::now().checked_sub(PERIOD * 2);
         assert!(guesses.may_try(one));
     }
 }

@@ -33,6 +33,7 @@ pub struct Metrics {
     within: [AtomicU64; BUCKETS.len()],
     answered: AtomicU64,
     answer_us: AtomicU64,
+    signatures: AtomicU64,
 }
 
 impl Default for Metrics {
@@ -43,6 +44,7 @@ impl Default for Metrics {
             within: Default::default(),
             answered: AtomicU64::new(0),
             answer_us: AtomicU64::new(0),
+            signatures: AtomicU64::new(0),
         }
     }
 }
@@ -59,6 +61,11 @@ impl Metrics {
         }
         self.answered.fetch_add(1, Ordering::Relaxed);
         self.answer_us.fetch_add(after.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// A signature was compared with a sandbox's token.
+    pub fn signature_compared(&self) {
+        self.signatures.fetch_add(1, Ordering::Relaxed);
     }
 
     fn write(&self, out: &mut Page, records: &[Record], usage: &[(Record, Used)], written: u64) {
@@ -78,6 +85,9 @@ impl Metrics {
         out.sample(&format!("{name}_bucket"), "le=\"+Inf\"", count(&self.answered) as f64);
         out.sample(&format!("{name}_sum"), "", count(&self.answer_us) as f64 / 1e6);
         out.sample(&format!("{name}_count"), "", count(&self.answered) as f64);
+        let name = "sloplet_signature_comparisons_total";
+        out.family(name, "counter", "Tokens that signatures of file addresses were compared with.");
+        out.sample(name, "", count(&self.signatures) as f64);
         out.family("sloplet_sandboxes", "gauge", "Sandboxes by state.");
         for state in STATES {
             let number = records.iter().filter(|record| record.state == state).count();

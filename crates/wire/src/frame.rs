@@ -1,4 +1,4 @@
-//! The frame: a 12-byte header and up to [`MAX_PAYLOAD`] bytes.
+//! The frame: a 12-byte header and up to [`MAX_PAYLOAD`] bytes, or [`MAX_REQUEST`] of a request.
 //!
 //! Little-endian: `u32 payload length · u32 stream · u8 kind · u8 channel · u16 zero`.
 
@@ -10,6 +10,10 @@ pub const HEADER_LEN: usize = 12;
 /// Largest payload of one frame: large enough that headers cost nothing, small enough that a hostile peer cannot make
 /// the other side allocate much.
 pub const MAX_PAYLOAD: usize = 256 * 1024;
+
+/// Largest payload of a [`Kind::Request`]: a mebibyte of arguments, and an environment. Only the host sends these, which the agent
+/// trusts; an agent says in its [`crate::Hello`] that it takes them.
+pub const MAX_REQUEST: usize = 2 * 1024 * 1024;
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,16 @@ pub enum Kind {
     Pong = 9,
 }
 
+impl Kind {
+    /// Most bytes that a frame of this kind carries.
+    pub const fn max_payload(self) -> usize {
+        match self {
+            Self::Request => MAX_REQUEST,
+            _ => MAX_PAYLOAD,
+        }
+    }
+}
+
 impl TryFrom<u8> for Kind {
     type Error = WireError;
 
@@ -60,7 +74,7 @@ impl TryFrom<u8> for Kind {
 /// A parsed frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Payload length; at most [`MAX_PAYLOAD`].
+    /// Payload length; at most [`Kind::max_payload`].
     pub len: u32,
     /// The stream; 0 is the connection itself.
     pub stream: u32,
@@ -71,9 +85,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// A header for `len` payload bytes. `len` must not exceed [`MAX_PAYLOAD`]; writers chunk.
+    /// A header for `len` payload bytes. `len` must not exceed [`Kind::max_payload`]; writers chunk.
     pub fn new(kind: Kind, stream: u32, channel: u8, len: usize) -> Self {
-        debug_assert!(len <= MAX_PAYLOAD);
+        debug_assert!(len <= kind.max_payload());
         Self { len: len as u32, stream, kind, channel }
     }
 
@@ -90,11 +104,11 @@ impl Header {
     /// Reads a header, refusing unknown kinds and oversized payloads.
     pub fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Self, WireError> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let len = word(0);
-        if len as usize > MAX_PAYLOAD {
+        let (len, kind) = (word(0), Kind::try_from(bytes[8]));
+        if len as usize > kind.as_ref().map_or(MAX_PAYLOAD, |kind| kind.max_payload()) {
             return Err(WireError::TooLong(len));
         }
-        Ok(Self { len, stream: word(4), kind: Kind::try_from(bytes[8])?, channel: bytes[9] })
+        Ok(Self { len, stream: word(4), kind: kind?, channel: bytes[9] })
     }
 }
 

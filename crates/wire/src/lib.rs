@@ -23,7 +23,7 @@ pub mod frame;
 pub mod message;
 
 pub use flow::{ReceiveWindow, SendWindow};
-pub use frame::{Decoder, Frame, HEADER_LEN, Header, Kind, MAX_PAYLOAD};
+pub use frame::{Decoder, Frame, HEADER_LEN, Header, Kind, MAX_PAYLOAD, MAX_REQUEST};
 pub use message::*;
 pub use minicbor::bytes::ByteVec;
 
@@ -37,8 +37,8 @@ pub enum WireError {
     /// A header names a kind that does not exist.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
-    /// A header announces more than [`MAX_PAYLOAD`] bytes.
-    #[error("frame of {0} bytes exceeds the limit of {MAX_PAYLOAD}")]
+    /// A header announces more bytes than a frame of its kind carries.
+    #[error("frame of {0} bytes exceeds the limit of its kind ({MAX_PAYLOAD}; {MAX_REQUEST} for requests)")]
     TooLong(u32),
     /// A payload is not the message its kind promises.
     #[error("malformed {0} message")]

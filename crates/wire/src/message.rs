@@ -29,6 +29,9 @@ pub struct Hello {
     /// The agent's build, for people.
     #[n(1)]
     pub build: String,
+    /// Bytes of the longest request that it takes; [`crate::MAX_PAYLOAD`] if it does not say.
+    #[n(2)]
+    pub longest_request: Option<u32>,
 }
 
 /// Bring-up failed before the agent could serve.

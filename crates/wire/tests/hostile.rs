@@ -164,7 +164,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
-    (any::<u16>(), text()).prop_map(|(version, build)| Hello { version, build })
+    (any::<u16>(), text(), any::<Option<u32>>())
+        .prop_map(|(version, build, longest_request)| Hello { version, build, longest_request })
 }
 
 fn fatal() -> impl Strategy<Value = Fatal> {
@@ -472,7 +473,7 @@ fn process_exec() -> Exec {
 fn the_format_on_the_wire_does_not_change() {
     let exec = Request::Exec(process_exec());
     let fixed = [
-        (to_bytes(&Hello { version: 1, build: "b".into() }), "82 01 6162"),
+        (to_bytes(&Hello { version: 1, build: "b".into(), longest_request: None }), "82 01 6162"),
         (to_bytes(&exec), "82 00 81 88 81426c73 80 f6 f6 f6 f5 f6 f4"),
         (to_bytes(&Request::Processes), "82 05 80"),
         (to_bytes(&Request::Dial { port: 80 }), "82 11 81 1850"),
@@ -492,8 +493,8 @@ fn the_format_on_the_wire_does_not_change() {
 #[test]
 fn fields_of_a_newer_peer_are_skipped() {
     // Each with more fields than this version knows: numbers, text, and nested things of every kind.
-    let hello = from_bytes::<Hello>(&hex("84 01 6162 1903e8 a1 01 82 f5 9f 01 ff"), "hello");
-    assert_eq!(hello, Ok(Hello { version: 1, build: "b".into() }));
+    let hello = from_bytes::<Hello>(&hex("85 01 6162 07 1903e8 a1 01 82 f5 9f 01 ff"), "hello");
+    assert_eq!(hello, Ok(Hello { version: 1, build: "b".into(), longest_request: Some(7) }));
     let exec = "82 00 81 8c 81426c73 80 f6 f6 f6 f5 f6 f4 f6 f6  83 01 02 03  a1 61 78 fb 3ff0000000000000";
     assert_eq!(from_bytes::<Request>(&hex(exec), "request"), Ok(Request::Exec(process_exec())));
     let started = from_bytes::<Event>(&hex("82 02 84 07 f6 5f 4161 ff c1 1a 00000001"), "event");
@@ -507,6 +508,8 @@ fn optional_fields_that_an_older_peer_does_not_send_are_none() {
     // No `tag`, and nothing after `background`.
     let exec = from_bytes::<Request>(&hex("82 00 81 88 81426c73 80 f6 f6 f6 f5 f6 f4"), "request");
     assert_eq!(exec, Ok(Request::Exec(process_exec())));
+    let hello = from_bytes::<Hello>(&hex("82 01 6162"), "hello");
+    assert_eq!(hello, Ok(Hello { version: 1, build: "b".into(), longest_request: None }));
     // No user.
     let stat = from_bytes::<Request>(&hex("82 06 81 81 422f61"), "request");
     assert_eq!(stat, Ok(Request::Stat(Target { path: b"/a".to_vec().into(), ..Target::default() })));

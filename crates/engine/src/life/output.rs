@@ -179,6 +179,19 @@ impl Output {
         self.lock().ended.clone()
     }
 
+    /// Waits for the end, without reading.
+    pub async fn over(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.ended().is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Bytes so far, of all sources.
     pub fn length(&self) -> u64 {
         self.lock().end

@@ -1,7 +1,9 @@
 //! The processes that were started in a sandbox through its engine.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sloplet_client::{Agent, ClientError, Process, ProcessEvent};
 use sloplet_wire::{ErrorCode, Exit, Failure, TerminalSize};
@@ -14,6 +16,15 @@ use crate::sandbox::{Command, Sandbox};
 
 /// Ended processes that are remembered, with what is kept of their output.
 const REMEMBERED: usize = 32;
+
+/// How long a killed process may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long whoever killed it waits for its exit status.
+const TOLD_WITHIN: Duration = Duration::from_millis(500);
+
+/// The signal that no process outlives.
+const SIGKILL: i32 = 9;
 
 /// All processes that were started in one sandbox.
 pub struct Processes {
@@ -42,6 +53,8 @@ pub struct Tracked {
     /// When it was started, in milliseconds since 1970.
     pub started_ms: u64,
     output: Arc<Output>,
+    /// It was killed and is gone, though its output may not have been read to its end.
+    killed: AtomicBool,
     agent: Agent,
 }
 
@@ -68,6 +81,7 @@ impl Processes {
             terminal,
             started_ms: now_ms(),
             output: Arc::new(Output::new(&self.allowance, patience)),
+            killed: AtomicBool::new(false),
             agent: self.agent.clone(),
         };
         Ok(self.track(tracked, process))
@@ -90,6 +104,7 @@ impl Processes {
                     || Output::new(&self.allowance, None),
                     |held| Output::found_again(&self.allowance, held.dropped, held.written),
                 )),
+                killed: AtomicBool::new(false),
                 agent: self.agent.clone(),
             };
             self.track(tracked, process);
@@ -135,7 +150,7 @@ impl Processes {
 
     /// The running one with this label.
     pub fn tagged(&self, tag: &str) -> Option<Arc<Tracked>> {
-        self.lock().values().find(|one| one.tag.as_deref() == Some(tag) && one.ended().is_none()).cloned()
+        self.lock().values().find(|one| one.tag.as_deref() == Some(tag) && one.is_running()).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Tracked>>> {
@@ -194,10 +209,33 @@ impl Tracked {
         self.agent.send_input(self.pid, data, end).await
     }
 
-    /// Sends a signal to it, or to its whole process group.
+    /// Whether it still runs. One that was killed does not, however much of its output is yet to be read.
+    pub fn is_running(&self) -> bool {
+        !self.killed.load(Ordering::Acquire) && self.ended().is_none()
+    }
+
+    /// Sends a signal to it, or to its whole process group. A kill is answered when what was killed is gone.
     pub async fn signal(&self, signal: i32, group: bool) -> Result<(), ClientError> {
         self.still_there()?;
-        self.agent.signal(self.pid, signal, group).await
+        let sent = self.agent.signal(self.pid, signal, group);
+        if signal != SIGKILL {
+            return sent.await;
+        }
+        match tokio::time::timeout(GONE_WITHIN, sent).await {
+            Ok(sent) => sent?,
+            Err(_) => {
+                // The agent waits for the whole group, whose parents may not reap it. What was started here is what counts.
+                let seconds = GONE_WITHIN.as_secs();
+                if self.agent.signal(self.pid, 0, false).await.is_ok() {
+                    let message = format!("process {} was sent SIGKILL and is still there after {seconds} s", self.pid);
+                    return Err(ClientError::Failed(Failure { code: ErrorCode::Io, message }));
+                }
+            }
+        }
+        // How it ended comes after the last of its output, which a reader may hold up.
+        let _ = tokio::time::timeout(TOLD_WITHIN, self.output.over()).await;
+        self.killed.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Changes the size of its terminal.
@@ -208,9 +246,9 @@ impl Tracked {
 
     /// Its pid may be somebody else's once it has ended.
     fn still_there(&self) -> Result<(), ClientError> {
-        match self.ended() {
-            None => Ok(()),
-            Some(_) => {
+        match self.is_running() {
+            true => Ok(()),
+            false => {
                 let message = format!("process {} has ended", self.pid);
                 Err(ClientError::Failed(Failure { code: ErrorCode::NotFound, message }))
             }

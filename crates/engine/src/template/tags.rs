@@ -66,7 +66,8 @@ impl Template {
         };
         found.ok_or_else(|| match tag {
             Some(tag) => not_found("template", &format!("{}:{tag}", self.name)),
-            None => LifeError::Conflict(format!("template '{}' has no finished build yet", self.name)),
+            // As E2B answers: until a build succeeds, there is nothing to start from.
+            None => not_found("finished build of template", &self.name),
         })
     }
 }

@@ -187,7 +187,7 @@ impl Process {
             command: tracked.argv.clone(),
             tag: tracked.tag.clone(),
             managed: true,
-            running: ended.is_none(),
+            running: tracked.is_running(),
             tty: tracked.terminal,
             started_ms: Some(tracked.started_ms),
             exit: ended.as_ref().map(Into::into),

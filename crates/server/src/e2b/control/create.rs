@@ -7,10 +7,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
-use sloplet_engine::life::{NewSandbox, OnTimeout, VolumeMount};
+use sloplet_engine::life::{NewSandbox, OnTimeout, Record, VolumeMount};
 use sloplet_policy::spec::SpecError;
 use sloplet_policy::{Isolation, Spec};
 
+use super::domain::Domain;
 use super::extract::Json;
 use super::network::{self, Network};
 use super::shown::Sandbox;
@@ -72,19 +73,25 @@ struct Mount {
 pub async fn v1(
     State(app): State<App>,
     access: Access,
+    domain: Domain,
     headers: HeaderMap,
     Json(asked): Json<Asked>,
 ) -> Result<(StatusCode, axum::Json<Sandbox>), ApiError> {
-    create(&app, &access, &headers, asked, 15).await
+    create(&app, &access, &headers, asked, 15).await.map(|record| made(&app, &access, &domain, &record))
 }
 
 pub async fn v2(
     State(app): State<App>,
     access: Access,
+    domain: Domain,
     headers: HeaderMap,
     Json(asked): Json<Asked>,
 ) -> Result<(StatusCode, axum::Json<Sandbox>), ApiError> {
-    create(&app, &access, &headers, asked, 300).await
+    create(&app, &access, &headers, asked, 300).await.map(|record| made(&app, &access, &domain, &record))
+}
+
+fn made(app: &App, access: &Access, domain: &Domain, record: &Record) -> (StatusCode, axum::Json<Sandbox>) {
+    (StatusCode::CREATED, axum::Json(Sandbox::of(app, access, domain, record)))
 }
 
 async fn create(
@@ -93,7 +100,7 @@ async fn create(
     headers: &HeaderMap,
     asked: Asked,
     usual_timeout: i64,
-) -> Result<(StatusCode, axum::Json<Sandbox>), ApiError> {
+) -> Result<Record, ApiError> {
     let timeout = seconds(asked.timeout.unwrap_or(usual_timeout))?;
     if asked.iam.as_ref().is_some_and(|iam| iam.get("tokens").is_some_and(|tokens| tokens != &serde_json::json!({}))) {
         return Err(ApiError::bad_request("workload identity ('iam') is not available on this server"));
@@ -146,7 +153,7 @@ async fn create(
     if let Some(template) = &origin.template {
         app.templates().used(template)?;
     }
-    Ok((StatusCode::CREATED, axum::Json(Sandbox::of(app, access, &record))))
+    Ok(record)
 }
 
 /// The wall that metadata name: E2B's clients have no other words for it. How strong it is (`sloplet.isolation`), or which

@@ -8,6 +8,7 @@
 
 mod content;
 mod create;
+mod domain;
 mod extract;
 mod files;
 mod list;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use sloplet_engine::life::{LifeError, State as Life};
 
 use super::create::seconds;
+use super::domain::Domain;
 use super::extract::{Json, Path};
 use super::shown::{self, Detail, Sandbox};
 use crate::app::App;
@@ -21,13 +22,14 @@ type Made = (StatusCode, axum::Json<Sandbox>);
 pub async fn info(
     State(app): State<App>,
     access: Access,
+    domain: Domain,
     Path(id): Path<String>,
 ) -> Result<axum::Json<Detail>, ApiError> {
     let record = app.sandboxes().get(&access.owner, &id)?;
     if shown::state(record.state).is_none() {
         return Err(LifeError::no_sandbox(&id).into());
     }
-    Ok(axum::Json(Detail::of(&app, &access, &record)))
+    Ok(axum::Json(Detail::of(&app, &access, &domain, &record)))
 }
 
 pub async fn kill(State(app): State<App>, access: Access, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
@@ -46,6 +48,7 @@ pub struct Connect {
 pub async fn connect(
     State(app): State<App>,
     access: Access,
+    domain: Domain,
     Path(id): Path<String>,
     Json(asked): Json<Connect>,
 ) -> Result<Made, ApiError> {
@@ -56,7 +59,7 @@ pub async fn connect(
     }
     let (record, resumed) = app.sandboxes().connect(&access.owner, &id, Some(timeout)).await?;
     let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, axum::Json(Sandbox::of(&app, &access, &record))))
+    Ok((status, axum::Json(Sandbox::of(&app, &access, &domain, &record))))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,6 +73,7 @@ pub struct Resume {
 pub async fn resume(
     State(app): State<App>,
     access: Access,
+    domain: Domain,
     Path(id): Path<String>,
     Json(asked): Json<Resume>,
 ) -> Result<Made, ApiError> {
@@ -82,7 +86,7 @@ pub async fn resume(
         app.sandboxes().stop(&access.owner, &id).await?;
     }
     let (record, _) = app.sandboxes().connect(&access.owner, &id, Some(timeout)).await?;
-    Ok((StatusCode::CREATED, axum::Json(Sandbox::of(&app, &access, &record))))
+    Ok((StatusCode::CREATED, axum::Json(Sandbox::of(&app, &access, &domain, &record))))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -163,6 +167,7 @@ pub enum Forked {
 pub async fn fork(
     State(app): State<App>,
     access: Access,
+    domain: Domain,
     Path(id): Path<String>,
     Json(asked): Json<Fork>,
 ) -> Result<(StatusCode, axum::Json<Vec<Forked>>), ApiError> {
@@ -178,7 +183,7 @@ pub async fn fork(
     };
     let forks = app.sandboxes().fork(&access.owner, &id, count, &access.quota, &change).await?;
     let forked = |fork| match fork {
-        Ok(record) => Forked::Sandbox(Sandbox::of(&app, &access, &record)),
+        Ok(record) => Forked::Sandbox(Sandbox::of(&app, &access, &domain, &record)),
         Err(error) => {
             let error = ApiError::from(error);
             Forked::Error(json!({"code": error.status.as_u16(), "message": error.message}))

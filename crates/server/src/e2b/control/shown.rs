@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sloplet_engine::life::{OnTimeout, Record, State};
 
+use super::domain::Domain;
 use super::time;
 use crate::app::App;
 use crate::auth::Access;
@@ -34,12 +35,12 @@ pub struct Sandbox {
     traffic_access_token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alias: Option<String>,
-    domain: Option<String>,
+    domain: String,
 }
 
 impl Sandbox {
     /// Of this record, with what opens it for those who may use it.
-    pub fn of(app: &App, access: &Access, record: &Record) -> Self {
+    pub fn of(app: &App, access: &Access, domain: &Domain, record: &Record) -> Self {
         let token = access.token(&record.token);
         Self {
             template_id: record.template().to_owned(),
@@ -49,7 +50,7 @@ impl Sandbox {
             envd_access_token: token.clone(),
             traffic_access_token: token,
             alias: alias(app, record),
-            domain: app.config().domain.clone(),
+            domain: domain.0.clone(),
         }
     }
 }
@@ -119,7 +120,7 @@ pub struct Detail {
     listed: Listed,
     #[serde(skip_serializing_if = "Option::is_none")]
     envd_access_token: Option<String>,
-    domain: Option<String>,
+    domain: String,
     allow_internet_access: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Value>,
@@ -135,7 +136,7 @@ struct Lifecycle {
 
 impl Detail {
     /// Of this record, with what opens it for those who may use it.
-    pub fn of(app: &App, access: &Access, record: &Record) -> Self {
+    pub fn of(app: &App, access: &Access, domain: &Domain, record: &Record) -> Self {
         let (_, network) = super::network::shown(record.request.network.as_ref());
         let on_timeout = match record.request.on_timeout {
             OnTimeout::Destroy => "kill",
@@ -144,7 +145,7 @@ impl Detail {
         Self {
             listed: Listed::of(app, record),
             envd_access_token: access.token(&record.token),
-            domain: app.config().domain.clone(),
+            domain: domain.0.clone(),
             // What it has, which may be less than was asked for.
             allow_internet_access: record.request.spec.network.internet,
             network,

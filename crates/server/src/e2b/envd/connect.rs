@@ -158,7 +158,7 @@ impl From<ClientError> for RpcError {
             Some(ErrorCode::Unsupported) => Code::Unimplemented,
             Some(_) => Code::Internal,
             None => match error {
-                ClientError::TooLarge(_) => Code::InvalidArgument,
+                ClientError::TooLarge { .. } => Code::InvalidArgument,
                 ClientError::TooMuch { .. } => Code::ResourceExhausted,
                 ClientError::InputClosed => Code::FailedPrecondition,
                 _ => Code::Unavailable,

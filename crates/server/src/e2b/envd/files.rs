@@ -57,6 +57,7 @@ fn allowed(app: &App, request: &Request) -> Result<(String, Address), Box<Respon
     let Query(address) = Query::<Address>::try_from_uri(request.uri()).map_err(|error| refuse(error.into()))?;
     let record = app.sandboxes().get_any(id).map_err(|_| Box::new(gate::unreachable_sandbox(id)))?;
     if !gate::may_use(app, &record, request) {
+        app.metrics().signature_compared();
         address.check(&record.token, request.method()).map_err(refuse)?;
     }
     Ok((id.clone(), address))

@@ -32,6 +32,7 @@ use axum::{Extension, Json, Router};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::gate::{self, SandboxId};
+use crate::guesses::CANDIDATES;
 use crate::refusals::Peer;
 use signature::Address;
 
@@ -48,16 +49,31 @@ pub fn router() -> Router<App> {
         .route("/envs", get(environment))
 }
 
-/// The sandbox whose token made the signature in this address, which does not name it. It may have expired. All must be tried,
-/// so whoever was wrong too often is not listened to.
+/// The sandbox that a signed address is for: the one that it names, or else the one whose token made the signature, which may have
+/// expired. Many must be tried for the latter, so whoever was wrong too often is not listened to.
 pub fn signed_for(app: &App, method: &Method, uri: &Uri, from: Option<Peer>) -> Option<String> {
     let Query(address) = Query::<Address>::try_from_uri(uri).ok()?;
-    if !address.may_be_signed() || !app.guesses().may_try(from.map(|peer| peer.0)) {
+    if let Some(id) = address.sandbox_id {
+        // Whoever answers it compares the signature with that one.
+        return Some(id);
+    }
+    let (guesses, from) = (app.guesses(), from.map(|peer| peer.0));
+    let signature = address.signature.as_deref().filter(|_| address.may_be_signed())?;
+    if !guesses.may_try(from) {
         return None;
     }
-    let found = app.sandboxes().find_by_token(|token| address.is_signed_with(token, method));
-    if found.is_none() {
-        app.guesses().was_wrong(from.map(|peer| peer.0));
+    let is_right = |token: &str| {
+        app.metrics().signature_compared();
+        address.is_signed_with(token, method)
+    };
+    let known = guesses.sandbox_of(signature).and_then(|id| app.sandboxes().get_any(&id).ok());
+    if let Some(record) = known.filter(|record| is_right(&record.token)) {
+        return Some(record.id);
+    }
+    let found = app.sandboxes().find_by_token(CANDIDATES, is_right);
+    match &found {
+        Some(id) => guesses.was_right(signature, id),
+        None => guesses.was_wrong(from),
     }
     found
 }

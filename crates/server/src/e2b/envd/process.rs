@@ -50,9 +50,9 @@ pub struct Selector {
 impl Selector {
     /// The running process that is meant.
     pub fn find(&self, sandbox: &Live) -> Result<Arc<Tracked>, RpcError> {
-        self.find_any(sandbox).and_then(|process| match process.ended() {
-            None => Ok(process),
-            Some(_) => Err(self.missing()),
+        self.find_any(sandbox).and_then(|process| match process.is_running() {
+            true => Ok(process),
+            false => Err(self.missing()),
         })
     }
 
@@ -191,7 +191,7 @@ async fn connect(Streaming(call, request): Streaming<OfProcess>) -> Response {
 }
 
 async fn list(Single(call, _): Single<Value>) -> Json<Value> {
-    let running = call.sandbox.processes.list().into_iter().filter(|process| process.ended().is_none());
+    let running = call.sandbox.processes.list().into_iter().filter(|process| process.is_running());
     let processes: Vec<Value> = running.map(|process| describe(&process)).collect();
     Json(json!({"processes": processes}))
 }

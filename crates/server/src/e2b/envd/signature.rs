@@ -22,6 +22,8 @@ pub struct Address {
     pub signature: Option<String>,
     /// Until when, in seconds since 1970.
     pub signature_expiration: Option<i64>,
+    /// The sandbox, for those who name it. The SDKs name it in the host or not at all.
+    pub sandbox_id: Option<String>,
 }
 
 impl Address {
@@ -72,6 +74,7 @@ mod tests {
             username: Some("user".into()),
             signature: None,
             signature_expiration: expiration,
+            sandbox_id: None,
         };
         address.signature = Some(address.sign("token", &Method::GET));
         address
