@@ -21,7 +21,13 @@ const ROUNDS: u32 = 20_000;
 /// Answers `Signal` with `Done` and `Exec` with [`TOTAL`] bytes.
 fn serve(mut socket: UnixStream) {
     let mut out = Vec::new();
-    encode(&mut out, Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION, build: "speed".into(), longest_request: None }));
+    encode(
+        &mut out,
+        Kind::Hello,
+        0,
+        0,
+        &to_bytes(&Hello { version: VERSION, build: "speed".into(), longest_request: None }),
+    );
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; PIECE];
     let piece = vec![b'x'; PIECE];

@@ -153,7 +153,14 @@ async fn a_failed_set_up_is_told_with_its_step() {
 #[tokio::test]
 async fn greetings_that_are_none_are_refused() {
     let (host, mut script) = silent();
-    script.send(Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION + 1, build: String::new(), longest_request: None })).await;
+    script
+        .send(
+            Kind::Hello,
+            0,
+            0,
+            &to_bytes(&Hello { version: VERSION + 1, build: String::new(), longest_request: None }),
+        )
+        .await;
     assert!(matches!(soon(Agent::connect(host)).await, Err(ClientError::Version { agent }) if agent == VERSION + 1));
 
     let (host, mut script) = silent();
@@ -185,7 +192,15 @@ async fn frames_that_break_the_protocol_end_the_connection_for_everyone() {
     let violations = [
         ("unknown kind", [&[0; 8][..], &[99, 0, 0, 0]].concat()),
         ("oversized frame", oversized),
-        ("second hello", frame(Kind::Hello, 0, 0, &to_bytes(&Hello { version: VERSION, build: String::new(), longest_request: None }))),
+        (
+            "second hello",
+            frame(
+                Kind::Hello,
+                0,
+                0,
+                &to_bytes(&Hello { version: VERSION, build: String::new(), longest_request: None }),
+            ),
+        ),
         ("request from the agent", frame(Kind::Request, 1, 0, &to_bytes(&Request::Processes))),
         ("event on a stream never opened", frame(Kind::Event, 99, 0, &done)),
         ("data on stream 0", frame(Kind::Data, 0, 1, b"x")),

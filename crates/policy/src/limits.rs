@@ -42,6 +42,9 @@ impl Default for Limits {
 /// The most processes that a kernel can have.
 const MOST_PIDS: u32 = 4_194_304;
 
+/// Bytes of a disk: what its file system can hold in one file.
+const MOST_DISK: u64 = 16 << 40;
+
 /// The most files that ext4 can have.
 const MOST_INODES: u64 = u32::MAX as u64;
 
@@ -64,6 +67,9 @@ impl Limits {
         }
         if self.disk < ByteSize::mib(1) {
             return too_small("disk", "1MiB");
+        }
+        if self.disk.0 > MOST_DISK {
+            return Err(LimitError::TooLarge { what: "disk", maximum: MOST_DISK });
         }
         if self.pids < 4 {
             return too_small("pids", "4");

@@ -157,8 +157,11 @@ pub enum SpecError {
     #[error("a sandbox can have at most {MOST} files that are masked on the way in, not {0}")]
     Data(usize),
     /// Not a variable.
-    #[error("'{0}' is not of the form NAME=value")]
+    #[error("'{0}' is not of the form NAME=value, with a name without spaces and at most {VARIABLE} bytes")]
     Env(String),
+    /// Not a user.
+    #[error("'{0}' cannot be a user: give a name, a number, or number:number")]
+    UserName(String),
     /// Not a host name.
     #[error("'{0}' is not a host name: use up to 63 letters, digits and hyphens")]
     Hostname(String),
@@ -235,10 +238,15 @@ impl Spec {
             return Err(SpecError::Data(self.data.len()));
         }
         for variable in &self.env {
-            let valid = variable.split_once('=').is_some_and(|(name, _)| !name.is_empty());
-            if !valid || variable.contains('\0') {
-                return Err(SpecError::Env(variable.split('=').next().unwrap_or_default().to_owned()));
+            let valid = variable.split_once('=').is_some_and(|(name, _)| is_variable(name));
+            if !valid || variable.contains('\0') || variable.len() > VARIABLE {
+                let name = variable.split('=').next().unwrap_or_default();
+                return Err(SpecError::Env(name.escape_debug().take(100).collect()));
             }
+        }
+        let odd = |user: &&String| user.len() > 256 || user.contains(char::is_control);
+        if let Some(user) = self.user.as_ref().filter(odd) {
+            return Err(SpecError::UserName(user.escape_debug().take(100).collect()));
         }
         self.network.check()?;
         self.budget.check()?;
@@ -262,10 +270,20 @@ impl Spec {
             return Err(SpecError::Gpu(name.escape_debug().take(100).collect()));
         }
         match &self.workdir {
-            Some(path) if !path.is_absolute() => Err(SpecError::Workdir(path.display().to_string())),
+            Some(path) if !path.is_absolute() || path.as_os_str().as_encoded_bytes().contains(&0) => {
+                Err(SpecError::Workdir(path.display().to_string().escape_debug().to_string()))
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// Bytes of a variable, name and value: what Linux takes at most.
+const VARIABLE: usize = 128 * 1024 - 1;
+
+/// Whether a variable can be called this. Shells take fewer names than programs do.
+pub fn is_variable(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|letter: char| letter == '=' || letter.is_whitespace() || letter.is_control())
 }
 
 #[cfg(test)]
@@ -279,7 +297,12 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_before_anything_is_made() {
-        let broken: [fn(&mut Spec); 9] = [
+        let broken: [fn(&mut Spec); 14] = [
+            |s| s.env = vec!["A B=1".into()],
+            |s| s.env = vec![format!("A={}", "x".repeat(VARIABLE))],
+            |s| s.user = Some("a\nb".into()),
+            |s| s.workdir = Some("/a\0b".into()),
+            |s| s.limits.disk = crate::ByteSize(1 << 45),
             |s| s.gpu = vec!["a b".into()],
             |s| s.gpu = vec!["all".into(); 65],
             |s| s.env = vec!["NOVALUE".into()],

@@ -140,7 +140,17 @@ impl From<ImageError> for ApiError {
             _ if lacks_space(&error.to_string()) => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::BAD_REQUEST,
         };
-        Self::new(status, error.to_string())
+        let message = match &error {
+            // Not which there are: some are others'.
+            ImageError::Unknown { name, hint, .. } => {
+                let get = format!(
+                    "`sloplet image import <dir|tar|layout> --name {name}` or `sloplet image pull <reference>`"
+                );
+                format!("unknown image '{name}'; 'sloplet image ls' shows what there is. Get one with {get}{hint}")
+            }
+            error => error.to_string(),
+        };
+        Self::new(status, message)
     }
 }
 

@@ -164,8 +164,11 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
-    (any::<u16>(), text(), any::<Option<u32>>())
-        .prop_map(|(version, build, longest_request)| Hello { version, build, longest_request })
+    (any::<u16>(), text(), any::<Option<u32>>()).prop_map(|(version, build, longest_request)| Hello {
+        version,
+        build,
+        longest_request,
+    })
 }
 
 fn fatal() -> impl Strategy<Value = Fatal> {

@@ -192,9 +192,10 @@ impl Output {
         }
     }
 
-    /// Bytes so far, of all sources.
+    /// Bytes so far, of all sources; those included that were written before and are yet to be sent again.
     pub fn length(&self) -> u64 {
-        self.lock().end
+        let state = self.lock();
+        state.end.max(state.promised)
     }
 
     /// Reads from an offset on, or from the oldest byte that is still there.
@@ -464,6 +465,8 @@ mod tests {
     async fn offsets_are_for_life_however_often_the_output_is_found_again() {
         // 1000 bytes were written, of which the last 400 are still held, and a reader has seen 900 of them.
         let output = Arc::new(Output::found_again(&Allowances::default().of("somebody"), 600, 1000));
+        assert_eq!(output.length(), 1000, "whoever wants only what follows begins there");
+        let mut from_now_on = output.read_from(output.length());
         let (mut late, mut first) = (output.read_from(900), output.read_from(0));
         let mut beyond = output.read_from(5000);
         assert_eq!(late.try_next(), None, "it waits for what is on its way");
@@ -482,6 +485,7 @@ mod tests {
         assert_eq!(offsets(&mut late), [(900, 100), (1000, 1)]);
         assert_eq!(offsets(&mut first), [(600, 300), (900, 100), (1000, 1)], "what is gone is a gap before the first");
         assert_eq!(offsets(&mut beyond), [(1000, 1)]);
+        assert_eq!(offsets(&mut from_now_on), [(1000, 1)]);
         assert_eq!(output.length(), 1001);
     }
 

@@ -17,6 +17,9 @@ use crate::sandbox::{Command, Sandbox};
 /// Ended processes that are remembered, with what is kept of their output.
 const REMEMBERED: usize = 32;
 
+/// Bytes of a command's arguments that are remembered, and as many of its variables: they may have two mebibytes.
+const WORDS: usize = 16 * 1024;
+
 /// How long a killed process may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -40,9 +43,9 @@ struct Known(Mutex<BTreeMap<u32, Arc<Tracked>>>);
 pub struct Tracked {
     /// Its pid inside.
     pub pid: u32,
-    /// Program and arguments.
+    /// Program and arguments; of long ones the beginning.
     pub argv: Vec<String>,
-    /// Variables that were given with it.
+    /// Variables that were given with it; of long ones the beginning.
     pub env: Vec<String>,
     /// Where it was started, if that was said.
     pub cwd: Option<String>,
@@ -67,9 +70,9 @@ impl Processes {
     /// Starts a command. It runs on whatever happens to whoever started it.
     pub async fn start(&self, sandbox: &Sandbox, mut command: Command) -> Result<Arc<Tracked>, ClientError> {
         command.background = true;
-        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-        let argv: Vec<String> = command.argv.iter().map(text).collect();
-        let (env, cwd, tag) = (command.env.clone(), command.cwd.clone(), command.tag.clone());
+        let argv = remembered(command.argv.iter().map(|word| word.as_slice()));
+        let env = remembered(command.env.iter().map(|variable| variable.as_bytes()));
+        let (cwd, tag) = (command.cwd.clone(), command.tag.clone());
         let (terminal, patience) = (command.terminal.is_some(), command.patience);
         let process = sandbox.exec(command).await?;
         let tracked = Tracked {
@@ -256,6 +259,25 @@ impl Tracked {
     }
 }
 
+/// Words as they are remembered: those that do not fit are cut, which can be seen, or left out.
+fn remembered<'w>(words: impl Iterator<Item = &'w [u8]>) -> Vec<String> {
+    let (mut left, mut kept) = (WORDS, Vec::new());
+    for word in words {
+        if left == 0 {
+            break;
+        }
+        let part = &word[..word.len().min(left)];
+        let mut text = String::from_utf8_lossy(part).into_owned();
+        if part.len() < word.len() {
+            text.push('…');
+        }
+        // An empty one costs something, too.
+        left = left.saturating_sub(part.len().max(24));
+        kept.push(text);
+    }
+    kept
+}
+
 /// The code a shell would report, if it ended by itself.
 pub fn exit_of(ended: &Ended) -> Option<&Exit> {
     match ended {
@@ -273,5 +295,20 @@ async fn pump(mut process: Process, output: Arc<Output>, stdout: Source) {
             Some(Err(error)) => return output.end(Ended::Lost(error.to_string())),
             None => return output.end(Ended::Lost("the connection to the agent is closed".into())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_long_commands_the_beginning_is_remembered() {
+        let long = vec![b'x'; 1 << 20];
+        let words = remembered([&b"sh"[..], b"-c", &long, b"never"].into_iter());
+        assert_eq!((words.len(), &words[..2]), (3, &["sh".to_owned(), "-c".to_owned()][..]));
+        assert!(words[2].ends_with("x…") && words[2].len() <= WORDS + 3);
+        assert!(remembered(std::iter::repeat_n(&b""[..], 1_000_000)).len() <= WORDS / 24 + 1);
+        assert_eq!(remembered([&b"a"[..], b"", b"\xff"].into_iter()), ["a", "", "\u{fffd}"]);
     }
 }

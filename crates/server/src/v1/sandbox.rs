@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sloplet_engine::life::{NewSandbox, OnTimeout, Record, State, Values, VolumeMount};
 use sloplet_policy::report::{Kernel, Startup, Summary, Virtualization};
+use sloplet_policy::spec::is_variable;
 use sloplet_policy::{Bind, Budget, Cpus, DataMount, Isolation, Limits, Network, Span, Spec};
 use utoipa::ToSchema;
 
@@ -287,8 +288,9 @@ pub fn life(said: Option<Option<String>>) -> Result<Option<Duration>, ApiError> 
 pub fn variables(env: &BTreeMap<String, String>) -> Result<Vec<String>, ApiError> {
     env.iter()
         .map(|(name, value)| {
-            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Err(ApiError::bad_request(format!("'{}' cannot name a variable", name.escape_default())));
+            if !is_variable(name) || value.contains('\0') {
+                let name: String = name.escape_debug().take(100).collect();
+                return Err(ApiError::bad_request(format!("'{name}' cannot name a variable")));
             }
             Ok(format!("{name}={value}"))
         })

@@ -11,4 +11,7 @@ mod files;
 mod processes;
 mod sandboxes;
 mod sessions;
+mod signatures;
 mod tenants;
+mod tokens;
+mod values;

@@ -19,6 +19,7 @@
 
 pub mod built;
 pub mod cgroups;
+pub mod database;
 pub mod docker;
 pub mod http;
 pub mod invocation;

@@ -24,7 +24,7 @@ fn scaled(full: usize, usual: usize) -> usize {
 fn idle_http2_connections_stop_neither_the_server_nor_its_socket_nor_its_end() {
     let host = Host::shared();
     let server = Server::start_with(&host.root(), &["--destroy-on-exit", "--max-connections", "64"]);
-    let mut held: Vec<TcpStream> = (0..scaled(1000, 200))
+    let mut held: Vec<TcpStream> = (0..scaled(4096, 200))
         .map(|_| {
             let mut stream = http::connect(&server.address);
             let _ = stream.write_all(GREETING);

@@ -9,6 +9,7 @@
 //! - [`spawners`]: spawners that are killed or hang, and too few descriptors.
 //! - [`traces`]: what a collector is told.
 //! - [`time`]: lifetimes, with and without a server.
+//! - [`reconnect`]: E2B's package when the server is killed under it.
 //! - [`clients`]: E2B's own packages, unmodified. [`domain`]: the same by the names of a domain, over TLS.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -24,6 +25,7 @@ mod hostile;
 mod identity;
 mod layers;
 mod previews;
+mod reconnect;
 mod spawners;
 mod steps;
 mod time;

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use sloplet_engine::life::{NewSandbox, OnTimeout, Record, VolumeMount};
-use sloplet_policy::spec::SpecError;
+use sloplet_policy::spec::{SpecError, is_variable};
 use sloplet_policy::{Isolation, Spec};
 
 use super::domain::Domain;
@@ -185,8 +185,10 @@ fn variables(given: BTreeMap<String, String>) -> Result<Vec<String>, ApiError> {
         let message = format!("at most {MAX_VARIABLES} variables with {MAX_VARIABLE_BYTES} bytes can be given");
         return Err(ApiError::bad_request(message));
     }
-    if given.keys().any(|name| name.is_empty() || name.contains('=')) {
-        return Err(ApiError::bad_request("a variable's name is empty or contains '='"));
+    if !given.keys().all(|name| is_variable(name)) {
+        return Err(ApiError::bad_request(
+            "a variable's name is empty or contains '=', a space or a control character",
+        ));
     }
     Ok(given.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
 }
@@ -229,7 +231,7 @@ mod tests {
     fn variables_are_checked() {
         let given = |name: &str| BTreeMap::from([(name.to_owned(), "x".to_owned())]);
         assert_eq!(variables(given("A")).unwrap(), ["A=x"]);
-        assert!(variables(given("")).is_err() && variables(given("A=B")).is_err());
+        assert!(variables(given("")).is_err() && variables(given("A=B")).is_err() && variables(given("A B")).is_err());
         let many = (0..=MAX_VARIABLES).map(|index| (index.to_string(), String::new())).collect();
         assert!(variables(many).is_err());
     }

@@ -28,7 +28,7 @@ const LOST: &str = "output was lost: it was not read in time, and the server hol
 pub fn events(call: Call, process: Arc<Tracked>, offset: u64) -> Response {
     let events = Events {
         reader: process.read_from(offset),
-        expected: None,
+        expected: offset,
         stage: Stage::Start(process.pid),
         deadline: call.deadline,
         keepalive: call.keepalive,
@@ -39,8 +39,8 @@ pub fn events(call: Call, process: Arc<Tracked>, offset: u64) -> Response {
 
 struct Events {
     reader: Reader,
-    /// Where the next output begins, once there was some.
-    expected: Option<u64>,
+    /// Where the next output begins.
+    expected: u64,
     stage: Stage,
     deadline: Option<Instant>,
     keepalive: Duration,
@@ -88,13 +88,18 @@ impl Events {
         let mut next = next;
         loop {
             match next {
-                Some(Next::Chunk(chunk)) if self.expected.is_some_and(|expected| chunk.offset > expected) => {
+                Some(Next::Chunk(chunk)) if chunk.offset > self.expected => {
                     self.stage = Stage::Lost(LOST.into());
                     return out.into();
                 }
                 Some(Next::Chunk(chunk)) => {
-                    self.expected = Some(chunk.offset + chunk.bytes.len() as u64);
+                    self.expected = chunk.offset + chunk.bytes.len() as u64;
                     push_data(&mut out, chunk.source, &chunk.bytes);
+                }
+                // The last of it was lost: there was no memory for it, or for what an earlier server had read.
+                Some(Next::Ended(_)) if self.reader.end() > self.expected => {
+                    self.stage = Stage::Lost(LOST.into());
+                    return out.into();
                 }
                 Some(Next::Ended(ended)) => return self.tell_end(out, ended),
                 None => return self.end(out, None),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sloplet_client::ClientError;
 use sloplet_engine::life::{Live, Tracked};
 use sloplet_engine::sandbox::Command;
+use sloplet_policy::spec::is_variable;
 use sloplet_wire::{ErrorCode, TerminalSize};
 
 use super::call::{self, Call, Single, Streaming};
@@ -131,7 +132,8 @@ async fn begin(call: &Call, request: Start) -> Result<Arc<Tracked>, RpcError> {
     }
     let mut env = Vec::with_capacity(envs.len());
     for (name, value) in envs {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+        if !is_variable(&name) || value.contains('\0') {
+            let name: String = name.escape_debug().take(100).collect();
             return Err(RpcError::invalid(format!("'{name}' cannot be an environment variable")));
         }
         env.push(format!("{name}={value}"));

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import http from 'node:http'
 import test from 'node:test'
 import { CommandExitError, InvalidArgumentError, NotFoundError, TimeoutError } from 'e2b'
 import { eventually, withSandbox } from './sandbox.mjs'
@@ -33,8 +34,35 @@ test('lists and kills', async () => {
   assert(await known())
   assert.equal(await it.sandbox.commands.kill(command.pid), true)
   await assert.rejects(command.wait(), CommandExitError)
-  await eventually(async () => !(await known()))
+  assert(!(await known()))
   assert.equal(await it.sandbox.commands.kill(command.pid), false)
+})
+
+test('a line of a mebibyte', async () => {
+  const text = 'x'.repeat(1_000_000)
+  const result = await it.sandbox.commands.run(`v=${text}; echo \${#v}`)
+  assert.equal(result.stdout, '1000000\n')
+})
+
+test('the host of a port leads to this server', async () => {
+  const { sandbox } = it
+  await sandbox.commands.run('cd /tmp && echo inside > page && exec python3 -m http.server 3000', { background: true })
+  const host = sandbox.getHost(3000)
+  const port = new URL(process.env.E2B_API_URL).port
+  assert.equal(host, `3000-${sandbox.sandboxId}.localhost:${port}`)
+  // As a browser does: a name below localhost is this machine.
+  const lookup = (name, options, done) => done(null, options.all ? [{ address: '127.0.0.1', family: 4 }] : '127.0.0.1', 4)
+  const headers = { 'X-Access-Token': sandbox.envdAccessToken ?? sandbox.trafficAccessToken }
+  const page = () =>
+    new Promise((resolve, reject) => {
+      const request = http.get(`http://${host}/page`, { headers, lookup }, (answer) => {
+        let body = ''
+        answer.on('data', (piece) => (body += piece)).on('end', () => resolve([answer.statusCode, body]))
+      })
+      request.on('error', reject)
+    })
+  await eventually(async () => (await page())[0] === 200)
+  assert.deepEqual(await page(), [200, 'inside\n'])
 })
 
 test('a command that takes too long', async () => {

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import api
 from wire import basic, envelope, eventually
 
 STAT = "filesystem.Filesystem/Stat"
@@ -198,3 +199,44 @@ def test_protobuf_leaves_a_choice(wire):
     assert wire.call("filesystem.Filesystem/RemoveWatcher", {"watcherId": made["watcherId"]}).status == 200
     assert wire.call("process.Process/List", b"").status == 200
     assert json.loads(wire.call(STAT, {"path": "/"}).body)["entry"]["size"].isdigit()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"envVars": {"A B": "1"}},
+        {"envVars": {"": "1"}},
+        {"envVars": {"A": "x\0y"}},
+        {"envVars": {"A": "x" * 140_000}},
+        {"timeout": -1},
+        {"timeout": 10**12},
+        {"templateID": "x" * 600},
+        {"templateID": 1},
+        {"metadata": {"sloplet.isolation": "none"}},
+        {"metadata": {"sloplet.driver": "none"}},
+        {"volumeMounts": [{"name": "v", "path": "relative"}]},
+        {"network": {"allowOut": ["a b"]}},
+    ],
+    ids=lambda asked: str(asked)[:60],
+)
+def test_a_sandbox_that_makes_no_sense(asked):
+    status, said = api.call("POST", "/v2/sandboxes", {"templateID": "base", **asked})
+    assert (status, said["code"]) == (400, 400), said
+    assert 0 < len(said["message"]) < 400 and "\n" not in said["message"], said
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        {"cmd": ""},
+        {"cmd": "tr\0ue"},
+        {"cmd": "true", "args": ["\0"]},
+        {"cmd": "true", "envs": {"A B": "1"}},
+        {"cmd": "true", "envs": {"": "1"}},
+        {"cmd": "true", "cwd": "/a\0b"},
+        {"cmd": "no-such-program"},
+    ],
+    ids=lambda process: str(process)[:60],
+)
+def test_a_process_that_makes_no_sense(wire, process):
+    assert wire.stream(START, {"process": process}).error() == "invalid_argument"

@@ -52,8 +52,52 @@ def test_signals(sandbox):
         command.wait()
     assert killed.value.error == "signal: killed"
     # With all that it started.
-    eventually(lambda: not sandbox.commands.run("pgrep -x sleep || true").stdout)
+    assert not sandbox.commands.run("pgrep -x sleep || true").stdout
     assert not command.kill()
+
+
+def test_what_was_killed_is_gone_when_kill_returns(sandbox):
+    # A kill that only sends the signal left the process there in one of thirty.
+    for _ in range(60):
+        command = sandbox.commands.run("sleep 700 & sleep 701 & (sleep 702 &); wait", background=True)
+        eventually(lambda: len(sandbox.commands.run("pgrep -x sleep || true").stdout.split()) == 3)
+        assert command.kill()
+        assert command.pid not in running(sandbox)
+        assert not sandbox.commands.run("pgrep -x sleep || true").stdout
+
+
+def test_a_killed_process_whose_output_nobody_reads_is_gone_too(sandbox):
+    command = sandbox.commands.run("yes", background=True)
+    assert command.kill()
+    assert command.pid not in running(sandbox) and not command.kill()
+
+
+def test_a_line_of_a_mebibyte(sandbox):
+    # Longer than Linux takes as one argument, which is 128 KiB.
+    for size in (130_000, 131_072, 200_000, 1_000_000):
+        text = "x" * size
+        result = sandbox.commands.run(f"v={text}; echo ${{#v}} $#")
+        assert result.stdout == f"{size} 0\n"
+    assert sandbox.commands.run("cat <<'END' | wc -c\n" + "é\n" * 340_000 + "END").stdout.strip() == str(3 * 340_000)
+    with pytest.raises(CommandExitException) as failed:
+        sandbox.commands.run(f": {'x' * 900_000}; exit 9")
+    assert failed.value.exit_code == 9
+    with pytest.raises(InvalidArgumentException):
+        sandbox.commands.run("true " + "x" * 3_000_000)
+    with pytest.raises(InvalidArgumentException, match="variable LONG has"):
+        sandbox.commands.run("true", envs={"LONG": "x" * 200_000})
+    assert sandbox.commands.run("echo still here").stdout == "still here\n"
+
+
+def test_arguments_of_a_mebibyte_in_sum(wire):
+    words = ["x" * 10_000] * 104
+    body = envelope({"process": {"cmd": "sh", "args": ["-c", 'echo "$# $*" | wc -c', "sh", *words]}, "stdin": False})
+    messages = [message for _, message in wire.stream("process.Process/Start", body).messages()]
+    said = b"".join(base64.b64decode(one["event"]["data"]["stdout"]) for one in messages if "data" in one.get("event", {}))
+    assert int(said) == len("104 ") + 104 * 10_001, messages
+    # One that is too long for Linux, of a program that is no shell: told in one line.
+    body = envelope({"process": {"cmd": "echo", "args": ["x" * 131_072]}})
+    assert wire.stream("process.Process/Start", body).error() == "invalid_argument"
 
 
 def test_terminate(sandbox, wire):

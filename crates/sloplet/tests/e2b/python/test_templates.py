@@ -8,6 +8,7 @@ import uuid
 import httpx
 import pytest
 from e2b import AsyncTemplate, BuildException, Sandbox, Template, wait_for_timeout
+from e2b.exceptions import SandboxException
 
 import api
 
@@ -308,6 +309,19 @@ def test_a_failed_step_is_done_again(name):
     for _ in range(2):
         with pytest.raises(BuildException, match="exit status 3"):
             build(Template().from_base_image().run_cmd(f"echo {name}").run_cmd("exit 3"), name, skip_cache=False)
+
+
+def test_a_failed_template_is_not_found(name):
+    with pytest.raises(BuildException):
+        build(Template().from_base_image().run_cmd("exit 3"), name)
+    with pytest.raises(SandboxException, match=f"404: .*{name}"):
+        Sandbox.create(name)
+    for path in ("/sandboxes", "/v2/sandboxes"):
+        status, said = api.call("POST", path, {"templateID": name})
+        assert (status, said["code"]) == (404, 404), said
+    # It can be built again, and is found then.
+    build(Template().from_base_image().run_cmd("true"), name)
+    Sandbox.create(name, timeout=30).kill()
 
 
 def test_tags_tell_what_they_were_given_to(name):
