@@ -19,29 +19,34 @@ use crate::owner::{self, OWNER};
 /// Bytes of a file of an image that are looked at.
 const MOST: usize = 4 << 20;
 
+/// Whoever asked is to ask for something else.
+fn refused(step: String, detail: impl Into<String>) -> DriverError {
+    DriverError::Refused { step, detail: detail.into() }
+}
+
 /// An image by its name. It must be there.
 pub async fn find(client: &bollard::Docker, name: &str) -> Result<Image, DriverError> {
     let step = format!("use the image '{name}'");
     if name == "host" {
         let detail =
             "the docker driver starts from the engine's images: name one with --image, like --image debian:stable-slim";
-        return Err(failed(&step, detail));
+        return Err(refused(step, detail));
     }
     if name.is_empty()
         || name.contains(|letter: char| letter.is_whitespace() || letter.is_control() || "?#%".contains(letter))
     {
-        return Err(failed(&step, "that is no name of an image"));
+        return Err(refused(step, "that is no name of an image"));
     }
     let found = match client.inspect_image(name).await {
         Ok(found) => found,
         Err(error) if status(&error) == Some(404) => {
-            return Err(failed(&step, format!("the engine does not have it: run 'docker pull {name}' first")));
+            return Err(refused(step, format!("the engine does not have it: run 'docker pull {name}' first")));
         }
         Err(error) => return Err(failed(&step, explain(&error))),
     };
     let names = found.repo_tags.iter().chain(&found.repo_digests).flatten();
     if !is_among(name, names.map(String::as_str)) {
-        return Err(failed(&step, "images are found by their whole names, not by ids"));
+        return Err(refused(step, "images are found by their whole names, not by ids"));
     }
     let config = found.config.unwrap_or_default();
     let pair = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -542,6 +542,14 @@ pub enum DriverError {
         /// Of what there is too little, and what to do.
         detail: String,
     },
+    /// What was asked for makes no sense, or is not there.
+    #[error("cannot {step}: {detail}")]
+    Refused {
+        /// What was tried, as a verb phrase.
+        step: String,
+        /// What is wrong with it, and what to do.
+        detail: String,
+    },
     /// A step failed.
     #[error("cannot {step}: {detail}")]
     Failed {

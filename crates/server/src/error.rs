@@ -108,6 +108,7 @@ impl From<DriverError> for ApiError {
         let status = match error {
             DriverError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
             DriverError::Exhausted { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            DriverError::Refused { .. } => StatusCode::BAD_REQUEST,
             _ if lacks_space(&error.to_string()) => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };

@@ -166,6 +166,11 @@ async fn pass_in(app: &App, record: &Record, port: u16, request: Request<Body>, 
     if let Some(Err(error)) = account.map(|account| account.charge(STREAM)) {
         return error.into_response();
     }
+    if record::is_cell(port, &request, prefix)
+        && let Err(error) = app.paces().admit(&record.owner, &request)
+    {
+        return error.into_response();
+    }
     let rules = record.request.network.as_ref();
     let reached = match app.sandboxes().reach(&record.id).await {
         Ok(reached) => reached,

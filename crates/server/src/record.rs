@@ -224,13 +224,15 @@ fn note(reached: &Reached, actor: &str, path: &[u8], changed: FileChanged) {
     reached.sandbox.journal().note_by(actor, Event::FileChanged(changed));
 }
 
+/// Whether a request to a port brings code to the interpreter, which is written down.
+pub fn is_cell(port: u16, request: &Request, prefix: &str) -> bool {
+    let path = request.uri().path();
+    port == INTERPRETER && *request.method() == Method::POST && path.strip_prefix(prefix).unwrap_or(path) == "/execute"
+}
+
 /// Watches a request that brings code to the interpreter; all others pass as they are.
 pub fn cell(reached: &Reached, port: u16, request: Request, prefix: &str) -> Request {
-    let path = request.uri().path();
-    let is_cell = port == INTERPRETER
-        && *request.method() == Method::POST
-        && path.strip_prefix(prefix).unwrap_or(path) == "/execute";
-    if !is_cell {
+    if !is_cell(port, &request, prefix) {
         return request;
     }
     let journal = reached.sandbox.journal().clone();

@@ -127,6 +127,32 @@ fn host_only(sloplet: &Sloplet, host: &str) -> Sloplet {
     sloplet.clone().with("DOCKER_HOST", host)
 }
 
+/// Whoever knows the beginning of an image's id would otherwise start what is another's.
+#[test]
+fn keys_use_it_if_it_is_listed_and_its_images_by_whole_names_alone() {
+    let host = Host::shared();
+    let engine = Engine::start(&host);
+    let sloplet = engine.known_to(host.root());
+    let id = engine.json("/images/json")[0]["Id"].as_str().unwrap().to_owned();
+    let hex = id.strip_prefix("sha256:").unwrap();
+    let asked = |image: &str| Some(serde_json::json!({"driver": "docker", "image": image}));
+    let server = Server::start(&sloplet);
+    let key = server.new_key(&["tenant"]);
+    server.ask_as(&key, "POST", "/sandboxes", asked(IMAGE)).expect_refusal(403);
+    server.end();
+    let options = ["--destroy-on-exit", "--drivers", "namespaces,docker", "--min-isolation", "container"];
+    let server = Server::start_with(&sloplet, &options);
+    for image in [&id, hex, &hex[..12], &hex[..4]] {
+        let message = server.ask_as(&key, "POST", "/sandboxes", asked(image)).expect_refusal(400);
+        assert!(message.contains("whole names"), "{image}: {message}");
+    }
+    server.ask_as(&key, "POST", "/sandboxes", asked("missing:local")).expect_refusal(400);
+    server.ask_as(&key, "POST", "/sandboxes", asked("a?b")).expect_refusal(400);
+    server.ask_as(&key, "POST", "/sandboxes", asked(IMAGE)).expect(201);
+    server.end();
+    engine.assert_nothing_left(&sloplet);
+}
+
 /// Commands are the same user as the agent, and a later server talks to it through a process in the container.
 #[test]
 fn nobody_inside_can_cut_its_lines() {

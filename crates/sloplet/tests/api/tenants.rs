@@ -106,3 +106,21 @@ fn keys_use_the_walls_that_the_operator_lists() {
     assert_ne!(server.ask("POST", "/sandboxes", Some(unlisted)).status, 403);
     server.end();
 }
+
+#[test]
+fn code_for_an_interpreter_fills_the_record_no_faster_than_other_calls() {
+    let host = Host::shared();
+    let server = Server::start(&host.root());
+    let (flood, other) = (server.new_key(&["flood"]), server.new_key(&["other"]));
+    let made = server.ask_as(&flood, "POST", "/sandboxes", Some(json!({}))).expect(201).json();
+    let place = format!("49999-{}.localhost", made["id"].as_str().unwrap());
+    let code = json!({"code": "x".repeat(65_000)}).to_string();
+    let head = format!("POST /execute HTTP/1.1\r\nHost: {place}\r\nX-API-KEY: {flood}\r\nConnection: close\r\n");
+    let length = code.len();
+    let request = format!("{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{code}");
+    // Nobody listens there: it counts before that is known.
+    let sent = (0..5000).take_while(|_| http::exchange(&server.address, request.as_bytes()).status != 429).count();
+    assert!((400..5000).contains(&sent), "{sent} were let through");
+    server.ask_as(&other, "POST", "/sandboxes", Some(json!({}))).expect(201);
+    server.end();
+}

@@ -30,6 +30,7 @@ fn arguments_may_have_a_mebibyte() {
     let command = [&["sh".to_owned(), "-c".into(), "echo \"$# $*\" | wc -c".into(), "sh".into()], &words[..]].concat();
     assert_eq!(exec(&server, json!({"command": command}))["stdout"], "1040104\n");
     // By a command, as long as the shell of the host lets it start.
+    server.command(&["create", "--name", "my"]).expect_code(0);
     let typed: Vec<&str> = ["exec", "my", "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
     assert_eq!(server.command(&typed).expect_code(0).word(), "1040104");
     let typed: Vec<&str> = command.iter().map(String::as_str).collect();
