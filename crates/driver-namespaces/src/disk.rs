@@ -68,7 +68,10 @@ fn nameless(dir: &Path) -> Result<File, DriverError> {
 }
 
 fn format(file: &File, limits: &Limits) -> Result<(), DriverError> {
-    ftruncate(file, limits.disk.0).map_err(|error| failed("make a disk", error))?;
+    ftruncate(file, limits.disk.0).map_err(|error| match error {
+        Errno::FBIG => failed("make a disk", format!("{} is more than a file can hold here: give less", limits.disk)),
+        error => failed("make a disk", error),
+    })?;
     let mkfs = find_mkfs().ok_or_else(|| failed("make a disk", "mkfs.ext4 is missing: apt-get install e2fsprogs"))?;
     let output = Command::new(mkfs)
         .args([

@@ -17,7 +17,7 @@ pub fn build_image(store: &Store, recipe: &Recipe, progress: ProgressFn<'_>) -> 
     let packages = recipe.package_list();
     if let Some(program) = find_program("mmdebstrap") {
         let mut command = Command::new(program);
-        command.args(["--variant=minbase", "--format=tar", "--quiet", &format!("--include={packages}")]);
+        command.args(["--variant=minbase", "--format=tar", &format!("--include={packages}")]);
         // An archive may be out of reach for a moment.
         command.arg("--aptopt=Acquire::Retries \"5\"");
         // A hook of several words is run as `sh -c <hook> exec <root>`, so its `$1` is the new root.
@@ -80,6 +80,10 @@ fn stream(
             let mut last = std::collections::VecDeque::new();
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
                 progress(Progress::Message(line.clone()));
+                // What it was about to do is no reason why it failed.
+                if line.starts_with("I: ") {
+                    continue;
+                }
                 last.push_back(line);
                 if last.len() > 5 {
                     last.pop_front();

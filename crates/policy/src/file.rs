@@ -163,7 +163,7 @@ impl File {
         toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-            let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            let message = in_words(error.message());
             let hint = match message.contains("unknown field") {
                 true => " (the sections are sandbox, protect, network, secrets, budget, data, volumes)",
                 false => "",
@@ -171,6 +171,16 @@ impl File {
             format!("{place}{message}{hint}")
         })
     }
+}
+
+/// What the parser says, on one line and without names of Rust's types.
+fn in_words(message: &str) -> String {
+    let word = |word: &str| match word.trim_end_matches(',') {
+        "u8" | "u16" | "u32" | "u64" | "usize" | "i64" => "a whole number".to_owned(),
+        _ => word.to_owned(),
+    };
+    let text = message.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
+    text.replace("expected a sequence", "expected a list, like [\"…\"]").replace("floating point", "number")
 }
 
 impl Mount {
@@ -230,6 +240,10 @@ mod tests {
         for (text, part) in [
             ("[sandbox]\nmemroy = \"1GiB\"", "line 2"),
             ("[sandbox]\nmemory = \"lots\"", "like 512MiB"),
+            ("[sandbox]\nmemory = 1.5", "line 2: '1.5' is not a size: a number without a unit is bytes"),
+            ("[sandbox]\nmemory = true", "expected a number, or text like \"512MiB\""),
+            ("[sandbox]\npids = 1.5", "line 2: invalid type: number `1.5`, expected a whole number"),
+            ("[sandbox]\nenv = \"A=1\"", "expected a list"),
             ("[protected]\nenv = []", "the sections are"),
             ("[protect]\nfiles = []", "unknown field"),
             ("[sandbox", "line 1"),

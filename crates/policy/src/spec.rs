@@ -183,6 +183,9 @@ pub enum SpecError {
     /// Not the name of a device, or too many of them.
     #[error("'{0}' cannot name a device: write vendor/class=name, a name alone, or 'all'; at most {DEVICES} of them")]
     Gpu(String),
+    /// Nobody inside can have that id.
+    #[error("user '{0}': ids inside are 0 to 65535")]
+    User(String),
     /// Not an absolute path.
     #[error("working directory '{0}' must be an absolute path inside the sandbox")]
     Workdir(String),
@@ -269,6 +272,10 @@ impl Spec {
         if let Some(name) = self.gpu.iter().find(|name| !named(name)).or(self.gpu.get(DEVICES)) {
             return Err(SpecError::Gpu(name.escape_debug().take(100).collect()));
         }
+        let beyond = |id: &str| id.parse::<u64>().is_ok_and(|id| id > u64::from(u16::MAX));
+        if let Some(user) = self.user.as_ref().filter(|user| user.split(':').any(beyond)) {
+            return Err(SpecError::User(user.clone()));
+        }
         match &self.workdir {
             Some(path) if !path.is_absolute() || path.as_os_str().as_encoded_bytes().contains(&0) => {
                 Err(SpecError::Workdir(path.display().to_string().escape_debug().to_string()))
@@ -297,7 +304,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_before_anything_is_made() {
-        let broken: [fn(&mut Spec); 14] = [
+        let broken: [fn(&mut Spec); 15] = [
+            |s| s.user = Some("0:70000".into()),
             |s| s.env = vec!["A B=1".into()],
             |s| s.env = vec![format!("A={}", "x".repeat(VARIABLE))],
             |s| s.user = Some("a\nb".into()),

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A value that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -177,12 +178,43 @@ impl From<Span> for String {
 }
 
 /// JSON and TOML may give a unit as text or as a bare number.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum TextOrNumber {
     Text(String),
     Whole(u64),
     Fraction(f64),
+}
+
+impl<'de> Deserialize<'de> for TextOrNumber {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Reader)
+    }
+}
+
+/// Reads one, and says what is expected in words of those who write it.
+struct Reader;
+
+impl Visitor<'_> for Reader {
+    type Value = TextOrNumber;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, or text like \"512MiB\" or \"30s\"")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<TextOrNumber, E> {
+        Ok(TextOrNumber::Text(text.to_owned()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<TextOrNumber, E> {
+        Ok(TextOrNumber::Whole(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<TextOrNumber, E> {
+        Ok(u64::try_from(number).map_or(TextOrNumber::Text(number.to_string()), TextOrNumber::Whole))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<TextOrNumber, E> {
+        Ok(TextOrNumber::Fraction(number))
+    }
 }
 
 macro_rules! from_text_or_number {
@@ -200,7 +232,25 @@ macro_rules! from_text_or_number {
         }
     )*};
 }
-from_text_or_number!(ByteSize, Span, Cpus);
+from_text_or_number!(Span, Cpus);
+
+impl TryFrom<TextOrNumber> for ByteSize {
+    type Error = UnitError;
+
+    fn try_from(value: TextOrNumber) -> Result<Self, UnitError> {
+        match value {
+            TextOrNumber::Text(text) => text.parse(),
+            TextOrNumber::Whole(number) => number.to_string().parse(),
+            // Somebody meant gigabytes: there is no half of a byte.
+            TextOrNumber::Fraction(number) if number.fract() != 0.0 => Err(UnitError {
+                given: number.to_string(),
+                what: "size",
+                hint: "a number without a unit is bytes; write text with a suffix, like \"1.5GiB\"",
+            }),
+            TextOrNumber::Fraction(number) => number.to_string().parse(),
+        }
+    }
+}
 
 fn split_suffix(text: &str) -> (&str, &str) {
     let text = text.trim();
@@ -270,6 +320,12 @@ mod tests {
         assert_eq!(serde_json::from_str::<ByteSize>("4096").unwrap(), ByteSize(4096));
         assert_eq!(serde_json::from_str::<Cpus>("1.5").unwrap(), Cpus { millis: 1500 });
         assert!(serde_json::from_str::<Span>("-1").is_err());
+        assert_eq!(serde_json::from_str::<ByteSize>("1e9").unwrap(), ByteSize(1_000_000_000));
+        assert_eq!(serde_json::from_str::<Span>("1.5").unwrap(), Span(Duration::from_millis(1500)));
+        let fraction = serde_json::from_str::<ByteSize>("1.5").unwrap_err().to_string();
+        assert!(fraction.contains("like \"1.5GiB\""), "{fraction}");
+        let other = serde_json::from_str::<ByteSize>("true").unwrap_err().to_string();
+        assert!(other.contains("expected a number, or text like"), "{other}");
     }
 
     proptest::proptest! {

@@ -25,8 +25,7 @@ pub trait Inside {
 /// host is talked to stays there but its address.
 pub async fn clone(inside: &impl Inside, options: &Git) -> anyhow::Result<Option<String>> {
     let Some(repository) = &options.repository else { return Ok(None) };
-    let line = ProgressLine::default();
-    line.show(|| Some(format!("cloning {}", repository.url)));
+    let line = ProgressLine::of(&format!("cloning {}", repository.url));
     let done = in_parts(inside, repository, options.depth).await;
     line.clear();
     let (folder, left_out) = done?;

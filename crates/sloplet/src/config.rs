@@ -45,6 +45,7 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
     };
     let mut mounts = base.mounts.iter().map(sloplet_policy::file::Mount::bind).collect::<Result<Vec<_>, _>>()?;
     mounts.extend(machine.mount.iter().cloned());
+    base.env.iter().try_for_each(|text| check_name("env", text))?;
     let given = machine.env.iter().map(|text| variable(text));
     let env = base.env.iter().cloned().map(Ok).chain(given).collect::<anyhow::Result<Vec<_>>>()?;
     let user = machine.user.clone().or_else(|| base.user.clone());
@@ -134,12 +135,17 @@ pub fn budget(file: &File, reach: &Reach) -> Budget {
     }
 }
 
+/// Refuses what names no variable. The value may be a secret, and is not told.
+fn check_name(whose: &str, text: &str) -> anyhow::Result<()> {
+    let name = text.split('=').next().unwrap_or_default();
+    let wrong = name.is_empty() || name.contains(|letter: char| letter.is_whitespace() || letter.is_control());
+    anyhow::ensure!(!wrong, "{whose} '{}' is not of the form NAME=value: a name has no spaces", name.escape_debug());
+    Ok(())
+}
+
 /// `NAME=value` as it is; `NAME` alone names a variable of the host to pass on, on purpose.
 pub fn variable(text: &str) -> anyhow::Result<String> {
-    let name = text.split('=').next().unwrap_or_default();
-    if name.is_empty() || name.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
-        anyhow::bail!("--env '{}' is not of the form NAME=value: a name has no spaces", text.escape_debug());
-    }
+    check_name("--env", text)?;
     if text.contains('=') {
         return Ok(text.to_owned());
     }

@@ -91,6 +91,39 @@ fn sizes_numbers_and_times() {
     }
 }
 
+/// More memory than there is would bound nothing; the same with `--best-effort` is what somebody accepts.
+#[test]
+fn ten_tebibytes_of_memory_and_floats_in_a_file_get_one_clear_line() {
+    let host = Host::alone();
+    for sloplet in [host.root(), host.user()] {
+        let folder = sloplet.folder("settings");
+        let file = folder.join("sloplet.toml");
+        let path = file.to_str().unwrap();
+        let leaks = leaks(&host, &sloplet);
+        for (line, said) in [
+            ("memory = 1.5", "line 2: '1.5' is not a size: a number without a unit is bytes; write text with a suffix"),
+            ("memory = true", "line 2: invalid type: boolean `true`, expected a number, or text like \"512MiB\""),
+            ("memory = \"10TiB\"", "memory 10TiB is more than this machine has"),
+            ("pids = 1.5", "line 2: invalid type: number `1.5`, expected a whole number"),
+            ("inodes = \"many\"", "expected a whole number"),
+            ("env = \"A=1\"", "expected a list"),
+            ("env = [\"A B=1\"]", "env 'A B' is not of the form NAME=value: a name has no spaces"),
+            ("user = \"70000\"", "ids inside are 0 to 65535"),
+            ("cpus = 0.001", "is not a number of processors"),
+        ] {
+            fs::write(&file, format!("[sandbox]\n{line}\n")).unwrap();
+            let ended = sloplet.run(&["--config", path], &["true"]).expect_code(125).expect_said(said);
+            assert!(ended.stderr.starts_with("sloplet: ") && ended.stderr.lines().count() == 1, "{line}: {ended}");
+        }
+        fs::write(&file, "[sandbox]\ncpus = 1.5\ntimeout = 30.5\ndisk = 1e9\n").unwrap();
+        sloplet.run(&["--config", path], &["true"]).expect_code(0);
+        leaks.assert_none_new();
+        let said = "memory 10TiB is more than this machine has";
+        assert_refused(&host, &sloplet, &[(&["run", "--memory", "10TiB", "--", "true"], said)]);
+        sloplet.run(&["--memory", "10TiB", "--best-effort"], &["true"]).expect_code(0);
+    }
+}
+
 #[test]
 fn commands_images_and_isolation() {
     let host = Host::alone();

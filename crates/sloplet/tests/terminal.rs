@@ -19,12 +19,19 @@ struct Session {
 /// Plays `steps` with `sloplet run <words>`.
 #[track_caller]
 fn play(host: &Host, sloplet: &Sloplet, words: &[&str], steps: Value) -> Session {
+    let start = [host.binary().to_str().unwrap(), "run"];
+    play_program(host, sloplet, &[&start, words].concat(), steps)
+}
+
+/// Plays `steps` with any program.
+#[track_caller]
+fn play_program(host: &Host, sloplet: &Sloplet, words: &[&str], steps: Value) -> Session {
     let driver = host.dir().join("terminal.py");
     if !driver.exists() {
         fs::write(&driver, include_str!("probes/terminal.py")).unwrap();
     }
     let steps = steps.to_string();
-    let start = ["python3", "-B", driver.to_str().unwrap(), &steps, host.binary().to_str().unwrap(), "run"];
+    let start = ["python3", "-B", driver.to_str().unwrap(), &steps];
     let ended = sloplet.other_program(&[&start, words].concat()).finish().expect_code(0);
     let result = ended.json();
     let shown = result["shown"].as_str().unwrap().to_owned();
@@ -32,6 +39,48 @@ fn play(host: &Host, sloplet: &Sloplet, words: &[&str], steps: Value) -> Session
     assert_eq!(result["restored"], true, "the terminal's settings were not restored: {words:?}: shown: {shown:?}");
     assert_eq!(result["left_over_input"], 0, "{words:?}");
     Session { code: result["code"].as_i64().unwrap(), shown }
+}
+
+/// Runs `sloplet` with a program in the place of mmdebstrap that says what it does and takes its time.
+const SLOW_BUILD: &str = r#"
+set -e
+printf '#!/bin/sh\necho "I: installing packages..." >&2\nsleep 3\necho "E: no archive" >&2\nexit 1\n' >"$2"
+chmod 755 "$2"
+mount --bind "$2" /usr/bin/mmdebstrap
+exec "$1" image build base
+"#;
+
+#[test]
+fn building_an_image_is_no_blank_screen() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let (binary, fake) = (host.binary(), sloplet.folder("fake").join("mmdebstrap"));
+    let script = ["unshare", "--mount", "sh", "-c", SLOW_BUILD, "sh"];
+    let words = [&script[..], &[binary.to_str().unwrap(), fake.to_str().unwrap()]].concat();
+    // The step, and seconds that go on while nothing is heard of it.
+    let steps = json!([
+        ["expect", "building: installing packages... (1 s)"],
+        ["expect", "building: installing packages... (2 s)"],
+        ["expect", "E: no archive"],
+        ["end"],
+    ]);
+    let session = play_program(&host, &sloplet, &words, steps);
+    assert_eq!(session.code, 125, "{:?}", session.shown);
+    // The line is gone when the answer comes.
+    assert!(session.shown.contains("\r\u{1b}[Ksloplet: "), "{:?}", session.shown);
+    // And elsewhere there is none.
+    let ended = sloplet.other_program(&words).finish().expect_code(125);
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+    assert!(!ended.stderr.contains("installing"), "{ended}");
+}
+
+#[test]
+fn comparing_walls_is_no_blank_screen() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let words = [host.binary().to_str().unwrap(), "compare", "--rounds", "1000"];
+    let steps = json!([["expect", "measuring "], ["expect", " of 1000 ("], ["type", "\u{3}"], ["end"]]);
+    play_program(&host, &sloplet, &words, steps);
 }
 
 /// A shell whose prompt can be told from everything else.

@@ -14,7 +14,7 @@ h1{font-size:1.6rem;margin:0 0 .25rem}h2{font-size:1.2rem;margin:2rem 0 .5rem;bo
 .contained{color:var(--good)}.breach{color:var(--bad)}.inconclusive{color:var(--unclear)}.not-applicable{color:var(--none)}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:0}dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}\
 table{border-collapse:collapse;width:100%;font-size:.875rem}th,td{text-align:left;vertical-align:top;padding:.3rem .5rem;border-bottom:1px solid var(--line);overflow-wrap:anywhere}\
-th{color:var(--soft);font-weight:600}article{border:1px solid var(--line);border-radius:.5rem;padding:.75rem 1rem;margin:.75rem 0;break-inside:avoid}\
+th{color:var(--soft);font-weight:600}th:first-child,td:first-child{min-width:8rem}.verdict{white-space:nowrap;overflow-wrap:normal;font-weight:600}article{border:1px solid var(--line);border-radius:.5rem;padding:.75rem 1rem;margin:.75rem 0;break-inside:avoid}\
 article h3{margin:0 0 .4rem;font-size:1rem;display:flex;justify-content:space-between;gap:1rem}article h3 small{color:var(--soft);font-weight:400}\
 details{margin-top:.5rem}summary{cursor:pointer;color:var(--soft)}code{font-size:.85em;overflow-wrap:anywhere}footer{color:var(--soft);font-size:.85rem;margin:2rem 0}\
 @media print{body{margin:0;max-width:none}details>*{display:block}.seal{break-after:avoid}}";
@@ -66,13 +66,13 @@ fn of_report(out: &mut String, report: &Report) {
         add(&format!("<dt>Weakened</dt><dd class=\"breach\">{} was taken away on purpose</dd>", escape(weakness)));
     }
     add(
-        "</dl>\n<h2>Summary</h2>\n<table><thead><tr><th>Probe</th><th>No.</th><th>Verdict</th><th>What it tries</th></tr></thead><tbody>\n",
+        "</dl>\n<h2>Summary</h2>\n<table><thead><tr><th>Probe</th><th>No.</th><th class=\"verdict\">Verdict</th><th>What it tries</th></tr></thead><tbody>\n",
     );
     for result in &report.results {
         let (name, ids) = (escape(&result.probe), numbers(result));
         let _ = writeln!(
             out,
-            "<tr><td><a href=\"#{0}-{name}\">{name}</a></td><td>{ids}</td><td class=\"{1}\">{2}</td><td>{3}</td></tr>",
+            "<tr><td><a href=\"#{0}-{name}\">{name}</a></td><td>{ids}</td><td class=\"verdict {1}\">{2}</td><td>{3}</td></tr>",
             escape(&report.driver),
             class_of(result.verdict),
             result.verdict,
@@ -89,7 +89,7 @@ fn of_result(out: &mut String, driver: &str, result: &Result) {
     let name = escape(&result.probe);
     let _ = write!(
         out,
-        "<article id=\"{}-{name}\"><h3><span>{name} <small>{}</small></span><span class=\"{}\">{}</span></h3><dl>",
+        "<article id=\"{}-{name}\"><h3><span>{name} <small>{}</small></span><span class=\"verdict {}\">{}</span></h3><dl>",
         escape(driver),
         numbers(result),
         class_of(result.verdict),
@@ -109,14 +109,14 @@ fn of_result(out: &mut String, driver: &str, result: &Result) {
     if !result.parts.is_empty() {
         let _ = write!(
             out,
-            "<details><summary>{} attempts</summary><table><thead><tr><th>Attempt</th><th>Unconfined</th><th>Inside</th><th>Verdict</th></tr></thead><tbody>",
+            "<details><summary>{} attempts</summary><table><thead><tr><th>Attempt</th><th>Unconfined</th><th>Inside</th><th class=\"verdict\">Verdict</th></tr></thead><tbody>",
             result.parts.len()
         );
         for part in &result.parts {
             let inside: Vec<String> = part.inside.iter().map(|(user, what)| format!("{user}: {what}")).collect();
             let _ = write!(
                 out,
-                "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{}\">{}</td></tr>",
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"verdict {}\">{}</td></tr>",
                 escape(&part.name),
                 escape(&part.control),
                 escape(&inside.join("; ")),
@@ -158,7 +158,31 @@ pub fn date(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use super::*;
+
+    /// Cells of the table break anywhere, for paths and hashes; a verdict that does is a column of letters.
+    #[test]
+    fn the_verdict_column_is_read_at_a_glance() {
+        let rule = STYLE.split('}').find(|rule| rule.starts_with(".verdict{")).unwrap_or_default();
+        assert!(rule.contains("white-space:nowrap") && rule.contains("overflow-wrap:normal"), "{rule}");
+        let part = serde_json::json!({
+            "name": "a", "optional": false, "control": "", "works": true, "inside": {}, "verdict": Verdict::Breach,
+        });
+        let result = serde_json::json!({
+            "probe": "fork-bomb", "ids": [1], "tries": "", "why": "", "verdict": Verdict::Breach, "control": "",
+            "detail": "", "canary": "", "parts": [part], "took_ms": 1,
+        });
+        let report = serde_json::json!({
+            "started_ms": 0, "took_ms": 1, "driver": "namespaces", "isolation": "container", "kernel": "", "host": "",
+            "user": "root", "version": "", "digest": "", "configuration": "", "complete": true, "results": [result],
+        });
+        let page = page(&[serde_json::from_value(report).unwrap()]);
+        let cells = page.matches("<td class=\"verdict breach\">BREACH</td>").count();
+        assert_eq!((cells, page.matches("<th class=\"verdict\">Verdict</th>").count()), (2, 2), "{page}");
+        assert!(page.contains("<span class=\"verdict breach\">BREACH</span>"), "{page}");
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

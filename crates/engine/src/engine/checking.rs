@@ -7,7 +7,7 @@ use sloplet_image::Image;
 use sloplet_policy::guarded::guards;
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::source::{self, Identity};
-use sloplet_policy::{Bind, Capability, DriverReport, Feature, Spec};
+use sloplet_policy::{Bind, Capability, DriverReport, Feature, Limits, Spec};
 
 use super::{Engine, EngineError};
 use crate::cdi::Cdi;
@@ -23,6 +23,7 @@ impl Engine {
         extras: &mut Extras,
     ) -> Result<(&dyn Driver, Vec<Capability>), EngineError> {
         spec.check()?;
+        check_memory(spec)?;
         let driver = self.driver(spec)?;
         spec.isolation = driver.isolation();
         extras.egress &= driver.spares_outlets() || spec.reaches_out();
@@ -109,6 +110,20 @@ impl Engine {
         let home = std::env::home_dir();
         let own = [self.places.data.clone(), self.places.run.clone()];
         Protected::for_host(home.as_deref(), &own).with(&self.radius.paths)
+    }
+}
+
+/// Refuses a bound on memory that is above all that the machine has. The usual one is taken anywhere.
+fn check_memory(spec: &Spec) -> Result<(), EngineError> {
+    let asked = spec.limits.memory;
+    if asked <= Limits::default().memory || spec.best_effort {
+        return Ok(());
+    }
+    let system = rustix::system::sysinfo();
+    let has = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+    match has > 0 && asked.0 > has {
+        true => Err(EngineError::MoreThanThereIs { asked, has: has as f64 / (1u64 << 30) as f64 }),
+        false => Ok(()),
     }
 }
 

@@ -46,6 +46,14 @@ pub enum EngineError {
         .0.display()
     )]
     Channel(PathBuf),
+    /// A bound that this machine is below of.
+    #[error("memory {asked} is more than this machine has ({has:.1} GiB): it would bound nothing; give less, or accept that with --best-effort")]
+    MoreThanThereIs {
+        /// What was asked for.
+        asked: sloplet_policy::ByteSize,
+        /// What there is, in GiB.
+        has: f64,
+    },
     /// No wall of that kind.
     #[error("isolation '{0}' is not available in this build: use {1}")]
     NoDriver(Isolation, String),

@@ -15,6 +15,7 @@ use crate::api::{Server, encode};
 use crate::cli::{Create, Lifetime};
 use crate::clone::{self, Done, Inside};
 use crate::config::{self, variable};
+use crate::progress::ProgressLine;
 
 pub async fn run(server: &Server, data: &Path, mut options: Create) -> anyhow::Result<u8> {
     let as_json = options.json;
@@ -23,7 +24,11 @@ pub async fn run(server: &Server, data: &Path, mut options: Create) -> anyhow::R
     options.machine.reach.secret.extend(secret);
     let git = std::mem::take(&mut options.git);
     let file = config::file(data, &options.machine)?;
-    let made = server.post("/sandboxes", &request(file, options)?).await?;
+    let request = request(file, options)?;
+    let made = {
+        let _line = ProgressLine::of("making the sandbox");
+        server.post("/sandboxes", &request).await?
+    };
     let id = made["id"].as_str().unwrap_or_default();
     if let Err(error) = clone::clone(&Served { server, id }, &git).await {
         // Whoever asked for a repository has no use for a sandbox without it.
@@ -98,6 +103,7 @@ pub fn request(file: File, options: Create) -> anyhow::Result<Value> {
         "workdir",
         options.machine.workdir.or(base.workdir).or(workspace).map(|path| path.display().to_string().into()),
     );
+    options.machine.user.as_deref().or(base.user.as_deref()).map_or(Ok(()), config::check_user)?;
     set("user", options.machine.user.or(base.user).map(Into::into));
     set("hostname", options.machine.hostname.or(base.hostname).map(Into::into));
     let gpu: Vec<String> = base.gpu.iter().chain(&options.machine.gpu).cloned().collect();

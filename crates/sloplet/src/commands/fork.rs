@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::api::{Server, encode};
+use crate::progress::ProgressLine;
 use crate::terminal;
 
 /// What they start from.
@@ -28,7 +29,10 @@ pub async fn run(
         Source::Sandbox(name) => format!("/sandboxes/{}/fork", encode(&name)),
         Source::Snapshot(name) => format!("/snapshots/{}/fork", encode(&name)),
     };
-    let made = server.post(&path, &body).await?;
+    let made = {
+        let _line = ProgressLine::of("forking");
+        server.post(&path, &body).await?
+    };
     if as_json {
         say!("{}", serde_json::to_string_pretty(&made)?);
     } else {

@@ -19,9 +19,11 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
     let (image, as_json) = match command {
         Command::Import { source, name, json } => {
             let source = engine.check_source(&source)?;
+            line.step(&format!("importing {}", source.display()));
             (store.import(&source, name.as_deref(), &progress)?, json)
         }
         Command::Pull { reference, json } => {
+            line.step(&format!("pulling {reference}"));
             let pull = store.pull(&reference, PullOptions::default(), &progress);
             (setup::runtime()?.block_on(pull)?, json)
         }
@@ -30,6 +32,7 @@ pub fn run(data: Option<PathBuf>, command: Command) -> anyhow::Result<u8> {
                 let names = Recipe::names().collect::<Vec<_>>().join(", ");
                 bail!("there is no recipe for '{}'; there are: {names}", terminal::harmless(&name));
             };
+            line.step(&format!("building {name}"));
             (build_image(store, recipe, &progress)?, json)
         }
         Command::Ls { json } => return list(&store.list()?, json),
@@ -110,7 +113,7 @@ fn text(step: &Progress) -> Option<String> {
         Progress::Fetching { digest, bytes } => format!("fetching {} ({})", short(digest), size(*bytes)),
         Progress::Unpacking { layer, of, bytes } => format!("unpacking layer {layer} of {of}: {}", size(*bytes)),
         Progress::Present { layer, of } => format!("layer {layer} of {of} is there"),
-        Progress::Message(text) => terminal::harmless(text).chars().take(100).collect(),
+        Progress::Message(text) => format!("building: {}", text.trim_start_matches("I: ")),
         _ => return None,
     })
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::archive;
 use crate::api::{Server, encode};
 use crate::cli::{Snapshot, Snapshots};
+use crate::progress::ProgressLine;
 use crate::table::{age, print, size};
 
 pub async fn run(server: &Server, options: Snapshot) -> anyhow::Result<u8> {
@@ -19,7 +20,10 @@ pub async fn run(server: &Server, options: Snapshot) -> anyhow::Result<u8> {
             if options.memory {
                 body["memory"] = true.into();
             }
-            let made = server.post(&format!("/sandboxes/{}/snapshot", encode(&name)), &body).await?;
+            let made = {
+                let _line = ProgressLine::of("saving the sandbox");
+                server.post(&format!("/sandboxes/{}/snapshot", encode(&name)), &body).await?
+            };
             if options.json {
                 say!("{}", serde_json::to_string_pretty(&made)?);
             } else {

@@ -13,6 +13,7 @@ use sloplet_engine::{Command, Engine, Patron};
 use sloplet_policy::{Bind, DriverReport, Enforcement, Feature, Isolation, Spec};
 use sloplet_verify::processes::Process;
 
+use crate::progress::ProgressLine;
 use crate::table::{print, size};
 use crate::{setup, terminal};
 
@@ -64,13 +65,14 @@ pub fn run(data: Option<PathBuf>, rounds: usize, json: bool, svg: Option<&Path>)
     let engine = setup::engine(data, None)?;
     let runtime = setup::runtime()?;
     let mut rows = Vec::new();
+    let line = ProgressLine::of("looking which walls work here");
     for report in engine.reports() {
         let measured = match &report.unavailable {
             Some(reason) => Err(reason.clone()),
             None if report.driver == sloplet_driver_vm::whole::NAME => {
                 Err("a whole machine needs an image with an init system, and is the machine of 'vm' otherwise".into())
             }
-            None => runtime.block_on(measure(&engine, &report, rounds)).map_err(|error| format!("{error:#}")),
+            None => runtime.block_on(measure(&engine, &report, rounds, &line)).map_err(|error| format!("{error:#}")),
         };
         let holds = |feature| {
             let found = report.capabilities.iter().find(|capability| capability.feature == feature);
@@ -86,6 +88,7 @@ pub fn run(data: Option<PathBuf>, rounds: usize, json: bool, svg: Option<&Path>)
         });
     }
     engine.shut_down();
+    drop(line);
     if let Some(path) = svg {
         std::fs::write(path, picture::draw(&rows, rounds.max(1)))
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -119,7 +122,12 @@ fn cells(row: &Row) -> [String; 9] {
     cells
 }
 
-async fn measure(engine: &Engine, report: &DriverReport, rounds: usize) -> anyhow::Result<Figures> {
+async fn measure(
+    engine: &Engine,
+    report: &DriverReport,
+    rounds: usize,
+    line: &ProgressLine,
+) -> anyhow::Result<Figures> {
     let program = std::fs::read_link(setup::PROGRAM).context("finding this program")?;
     let inside = match report.isolation {
         Isolation::Process => program.clone(),
@@ -129,7 +137,8 @@ async fn measure(engine: &Engine, report: &DriverReport, rounds: usize) -> anyho
     let driver = Some(report.driver.clone());
     let spec = Spec { driver, best_effort: true, mounts: vec![mount], ..Spec::default() };
     let (mut starts, mut execs, mut memory, mut found) = (Vec::new(), Vec::new(), Vec::new(), None);
-    for _ in 0..rounds.max(1) {
+    for round in 1..=rounds.max(1) {
+        line.step(&format!("measuring {}: sandbox {round} of {}", report.driver, rounds.max(1)));
         let since = Instant::now();
         let sandbox = engine.create(spec.clone(), &Patron::plain("compare")).await?;
         starts.push(since.elapsed());

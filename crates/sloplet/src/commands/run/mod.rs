@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use crate::cli::Run;
 use crate::clone::{self, Done, Inside};
 use crate::config::{self, Rest};
+use crate::progress::ProgressLine;
 use crate::relay::output::Captured;
 use crate::{setup, terminal};
 
@@ -97,6 +98,8 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
         ..Patron::plain("cli")
     };
     let kill_at_cap = spec.budget.at_cap == AtCap::Kill;
+    // A clone shows a line of its own.
+    let line = (is_slow(&spec) && options.git.repository.is_none()).then(|| ProgressLine::of("starting the sandbox"));
     let sandbox = engine.begin(spec, &patron).await?;
     for missing in sandbox.unenforced() {
         complain!("sloplet: warning: {} is not enforced: {}", missing.feature, missing.detail);
@@ -114,7 +117,7 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
     let id = sandbox.id().to_owned();
     let limits = sandbox.spec().limits.clone();
     let session = {
-        let mut session = std::pin::pin!(session::conduct(&sandbox, options, folder, sweep));
+        let mut session = std::pin::pin!(session::conduct(&sandbox, options, folder, line, sweep));
         loop {
             tokio::select! {
                 session = &mut session => break session,
@@ -161,6 +164,11 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
         complain!("sloplet: {line}");
     }
     Ok(code)
+}
+
+/// Whether a start may take seconds: a machine with a kernel of its own boots, an image may have to be made of a file first.
+fn is_slow(spec: &Spec) -> bool {
+    spec.driver.is_some() || spec.isolation > Isolation::Container || spec.image != Spec::default().image
 }
 
 fn tell_unseen(options: &Run) {

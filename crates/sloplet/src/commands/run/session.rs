@@ -9,6 +9,7 @@ use sloplet_wire::{Exit, TerminalSize};
 use tokio::sync::mpsc;
 
 use crate::cli::Run;
+use crate::progress::ProgressLine;
 use crate::relay::output::{Captured, Sink};
 use crate::relay::signals::{Guard, Signals};
 use crate::relay::{self, Control, Far, input};
@@ -28,11 +29,13 @@ pub struct Session {
     pub timed_out: bool,
 }
 
-/// Runs the command of `options` in `folder`, or where all commands start; `meanwhile` is done as soon as it has been started.
+/// Runs the command of `options` in `folder`, or where all commands start; `line` is shown until then, and `meanwhile` is done
+/// as soon as it has been started.
 pub async fn conduct(
     sandbox: &Sandbox,
     options: &Run,
     folder: Option<String>,
+    line: Option<ProgressLine>,
     meanwhile: impl Future<Output = ()>,
 ) -> anyhow::Result<Session> {
     // Before the size is read, lest a change be missed, and before the command can make anybody think that it listens.
@@ -46,6 +49,7 @@ pub async fn conduct(
         ..Command::new(options.command.iter().map(|word| word.clone().into_vec()))
     };
     let mut process = sandbox.exec(command).await?;
+    drop(line);
     let raw = if options.tty { RawMode::enter()? } else { None };
     if let (true, Some(stdin)) = (forward_input, process.take_stdin()) {
         tokio::spawn(forward(input::read(), stdin));

@@ -172,7 +172,7 @@ impl Scene {
         self.names.get(id).map_or(id, String::as_str)
     }
 
-    /// The rows of a screen of this height: of each part the newest that fit.
+    /// The rows of a screen of this height: of each part the newest that fit, and how many do not.
     pub fn rows(&self, height: usize) -> Vec<Row> {
         let heading = |text: &str| (Tone::Head, text.to_owned());
         let count = self.sandboxes.len();
@@ -193,7 +193,11 @@ impl Scene {
                 continue;
             }
             let shown = part.len().min(share);
-            rows.push(heading(title));
+            rows.push(heading(&match (part.len() - shown, newest) {
+                (0, _) => (*title).to_owned(),
+                (hidden, true) => format!("{title} (the newest; {hidden} older hidden)"),
+                (hidden, false) => format!("{title} ({hidden} more hidden)"),
+            }));
             rows.extend(if *newest { part[part.len() - shown..].to_vec() } else { part[..shown].to_vec() });
             left -= shown + 1;
         }
@@ -245,6 +249,35 @@ mod tests {
         let rows = scene.rows(40);
         assert!(rows.iter().any(|(tone, row)| *tone == Tone::Bad && row.contains("evil.example:443")), "{rows:?}");
         assert!(rows.iter().all(|(_, row)| !row.chars().any(char::is_control)));
+    }
+
+    #[test]
+    fn eighty_by_twenty_four_tells_how_many_rows_are_hidden() {
+        let mut scene = Scene::default();
+        for number in 0..30 {
+            let exec = format!("s1-{number}");
+            scene.add(&record(&json!({"kind": "exec_started", "exec": exec, "argv": [number.to_string()]})));
+        }
+        let of = |id: usize| Figures {
+            sandbox: json!({"id": format!("s{id}"), "state": "running"}),
+            usage: Value::Null,
+            budget: Value::Null,
+            processes: Value::Null,
+        };
+        scene.measure(&(0..9).map(of).collect::<Vec<_>>());
+        let rows = scene.rows(24);
+        let heading = |title: &str| {
+            let found = rows.iter().find(|(tone, row)| *tone == Tone::Head && row.starts_with(title));
+            found.map(|(_, row)| row.clone()).unwrap_or_default()
+        };
+        let shown = |start: &str| rows.iter().filter(|(tone, row)| *tone == Tone::Good && row.starts_with(start)).count();
+        let (sandboxes, commands) = (shown("s"), shown("22:13:20"));
+        assert!(sandboxes > 0 && sandboxes < 9 && commands > 0 && commands < 30, "{rows:?}");
+        assert_eq!(heading("SANDBOXES"), format!("SANDBOXES ({} more hidden)", 9 - sandboxes));
+        assert_eq!(heading("COMMANDS"), format!("COMMANDS (the newest; {} older hidden)", 30 - commands));
+        assert!(rows.len() <= 24, "{rows:?}");
+        // Where all is seen, nothing is said.
+        assert!(scene.rows(200).iter().all(|(_, row)| !row.contains("hidden")));
     }
 
     #[test]
