@@ -266,7 +266,7 @@ fn seal(path: &Path, folder: &OwnedFd) -> std::io::Result<u64> {
 fn outlets(sockets: Vec<OwnedFd>) -> Option<Outlets> {
     let listens = |socket: &OwnedFd| socket_type(socket).is_ok_and(|kind| kind == SocketType::STREAM);
     let (listeners, resolvers) = sockets.into_iter().partition::<Vec<_>, _>(listens);
-    (!listeners.is_empty()).then_some(Outlets { listeners, resolvers })
+    (!listeners.is_empty() || !resolvers.is_empty()).then_some(Outlets { listeners, resolvers })
 }
 
 pub(crate) fn end(gone: Gone) -> End {

@@ -40,6 +40,8 @@ pub fn plan(
     let default_user = default_user(spec, image);
     let has_kernel = runtime.as_ref().is_some_and(|runtime| !runtime.shares_kernel);
     let claimable = wanted.claimable && runtime.is_none();
+    // A kernel of its own has a network of its own, which this one would not hear.
+    let ear = wanted.ear && !egress && !has_kernel;
     let container = Container {
         hostname: spec.hostname.clone(),
         layers: image.layers.iter().map(|path| bytes(path)).collect(),
@@ -63,7 +65,7 @@ pub fn plan(
     };
     let (wall, best_effort) = (Wall::Container(container), spec.best_effort);
     let weaken = spec.weaken.map(str::to_owned);
-    Ok(weakened(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)?, claimable, weaken }))
+    Ok(weakened(Plan { bounds, wall, lasting, best_effort, egress, files: files(wanted)?, claimable, ear, weaken }))
 }
 
 /// A folder of the host, as the spawner shows it: what it is now, if nobody has settled that before.

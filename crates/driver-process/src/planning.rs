@@ -58,6 +58,7 @@ pub fn plan(spec: &Spec, scratch: &Path) -> Result<Plan, DriverError> {
         egress: false,
         files: Vec::new(),
         claimable: false,
+        ear: false,
         weaken: spec.weaken.map(str::to_owned),
     })
 }

@@ -84,6 +84,7 @@ impl Ahead<'_> {
             files: &[],
             memory: None,
             claimable: false,
+            ear: false,
         };
         let sandbox = self.sandboxes.create(inside).await?;
         let saved = tokio::time::timeout(outer::START, async {

@@ -114,6 +114,7 @@ impl Vm {
             files: &[],
             memory: None,
             claimable: false,
+            ear: false,
         };
         let machine = match lasting {
             true => self.outer.create_lasting(outside).await?,

@@ -219,6 +219,8 @@ pub struct Wanted<'a> {
     pub memory: Option<&'a Path>,
     /// Whether it waits for somebody who may want mounts and a host name of its own, see [`Machine::attach`].
     pub claimable: bool,
+    /// Whether somebody wants to hear which names are asked for where it has no way to the host's egress. Not every wall can.
+    pub ear: bool,
 }
 
 /// What a sandbox gets besides what its description says; nothing by default.
@@ -231,6 +233,8 @@ pub struct Extras {
     pub files: Vec<PutFile>,
     /// Whether it waits for somebody who may want mounts of its own.
     pub claimable: bool,
+    /// Whether names that are asked for are heard without a way out: an outlet with a resolver alone.
+    pub ear: bool,
 }
 
 /// A file that the host puts into a machine's root, before anything runs there.

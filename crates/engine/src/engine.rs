@@ -477,7 +477,7 @@ fn wanted<'a>(
     extras: &'a Extras,
     memory: Option<&'a Path>,
 ) -> Wanted<'a> {
-    Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory, claimable: extras.claimable }
+    Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory, claimable: extras.claimable, ear: extras.ear }
 }
 
 /// Does something within a span, which tells why if it fails.

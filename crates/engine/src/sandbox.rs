@@ -8,7 +8,7 @@ use sloplet_client::{Agent, ClientError, Process};
 use sloplet_gateway::Account;
 use sloplet_image::{Image, Lease};
 use sloplet_ledger::Event;
-use sloplet_ledger::event::{DataMasked, SandboxGone};
+use sloplet_ledger::event::{DataMasked, Note, SandboxGone};
 use sloplet_policy::{Capability, Radius, Spec};
 use sloplet_wire::{Builtin, ErrorCode, Exec, Failure, TerminalSize};
 
@@ -16,7 +16,7 @@ use crate::driver::{DriverError, End, Machine};
 use crate::engine::told;
 use crate::failpoint::{Point, reach};
 use crate::journal::{Journal, Watched};
-use crate::outward::Outward;
+use crate::outward::{Outward, unrouted};
 
 /// The search path inside, unless the image or the caller gives another.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -151,6 +151,18 @@ impl Sandbox {
     /// Its way out, if it has one.
     pub fn outward(&self) -> Option<&Outward> {
         self.outward.as_ref()
+    }
+
+    /// How often it tried to reach an address while nothing led out. Writes it down: where to is not known. 0 for those that
+    /// have a way out, and where the network is not its own.
+    pub fn note_unrouted(&self) -> u64 {
+        let hears = self.outward.as_ref().is_some_and(Outward::only_hears);
+        let attempts = self.pid().filter(|_| hears).map_or(0, unrouted::attempts);
+        if attempts > 0 {
+            let text = format!("{attempts} attempts to reach addresses found no way out: nothing may be reached");
+            self.journal().note_by("sandbox", Event::Note(Note { text: text.into() }));
+        }
+        attempts
     }
 
     /// What is written down about it.

@@ -93,6 +93,11 @@ fn main() -> ExitCode {
         let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
         return ExitCode::from(sloplet_verify::program::main(&words));
     }
+    if first.as_deref().is_some_and(|word| word == commands::completion::SUBCOMMAND) {
+        let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
+        commands::completion::answer(&words);
+        return ExitCode::SUCCESS;
+    }
     // Starting one sandbox is what most invocations do: its spawner gets going while this process reads its arguments.
     // Where that fails, one is started in the ordinary way later.
     let forked = first.filter(|word| word == "run").and_then(|_| {

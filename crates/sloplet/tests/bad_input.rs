@@ -336,6 +336,26 @@ fn what_was_denied_is_told_after_a_run_with_the_rule_that_would_allow_it() {
 }
 
 #[test]
+fn what_was_tried_is_told_and_recorded_also_where_nothing_is_allowed() {
+    let host = Host::shared();
+    for sloplet in [host.root(), host.user()] {
+        let ended = sloplet.sh(&[], "getent hosts api.github.com; cat /etc/resolv.conf").expect_code(0);
+        let told = "sloplet: it was not let reach api.github.com (--allow 'api.github.com' would let it)";
+        assert_eq!(ended.stderr.lines().collect::<Vec<_>>(), [told], "{ended}");
+        assert_eq!(ended.out(), "", "{ended}");
+        let script = "import socket\nfor _ in range(3):\n try: socket.create_connection(('93.184.216.34', 443))\n except OSError: pass";
+        let ended = sloplet.run(&[], &["python3", "-c", script]).expect_code(0);
+        assert!(ended.stderr.starts_with("sloplet: it tried 3 times to reach an address, and nothing may"), "{ended}");
+        let record = sloplet.invoke(&["audit", "--json"]).finish().expect_code(0).out();
+        assert!(record.contains("\"kind\":\"dns\"") && record.contains("api.github.com"), "{record}");
+        assert!(record.contains("3 attempts to reach addresses found no way out"), "{record}");
+        // Who tries nothing is told nothing; and what is on loopback is nobody's attempt.
+        let script = "import socket\ns = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(s.getsockname())";
+        assert_eq!(sloplet.run(&[], &["python3", "-c", script]).expect_code(0).stderr, "");
+    }
+}
+
+#[test]
 fn the_doctor_says_first_what_most_want_to_know_and_starts_no_virtual_machine() {
     let host = Host::shared();
     let ended = host.root().invoke(&["doctor"]).finish().expect_code(0);

@@ -83,6 +83,41 @@ fn comparing_walls_is_no_blank_screen() {
     play_program(&host, &sloplet, &words, steps);
 }
 
+#[test]
+fn tab_completes_values_and_names_in_bash() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let say = |words: &[&str]| sloplet.invoke(words).finish().expect_code(0);
+    say(&["create", "--name", "quiet-box"]);
+    say(&["create", "--name", "stopped-box"]);
+    say(&["stop", "stopped-box"]);
+    let binary = host.binary();
+    let folder = binary.parent().unwrap().to_str().unwrap();
+    let start = format!("export PATH={folder}:$PATH PS1='[prompt] '; source <(sloplet completion bash); bind 'set bell-style none'\r");
+    // Ctrl-U takes back what was completed.
+    let mut steps = vec![json!(["expect", "# "]), json!(["type", start]), json!(["expect", "2004h[prompt] "])];
+    for (typed, completed) in [
+        ("sloplet exec qu\t", "sloplet exec quiet-box "),
+        ("sloplet resume stop\t", "sloplet resume stopped-box "),
+        ("sloplet run --isolation gv\t", "sloplet run --isolation gvisor "),
+        ("sloplet run --isolation=gv\t", "sloplet run --isolation=gvisor "),
+        ("sloplet run --at-cap k\t", "sloplet run --at-cap kill "),
+        ("sloplet create --image ho\t", "sloplet create --image host "),
+        ("sloplet image build code\t", "sloplet image build code-interpreter "),
+        ("sloplet snapsh\t", "sloplet snapshot "),
+        ("sloplet cp qu\t", "sloplet cp quiet-box:"),
+        // Whatever is not ours is a file.
+        ("sloplet run -- cat /etc/os-rel\t", "sloplet run -- cat /etc/os-release "),
+    ] {
+        steps.extend([json!(["type", typed]), json!(["expect", completed]), json!(["type", "\u{15}\r"])]);
+        steps.push(json!(["expect", "2004h[prompt] "]));
+    }
+    steps.extend([json!(["type", "exit\r"]), json!(["end"])]);
+    play_program(&host, &sloplet, &["bash", "--norc", "--noprofile", "-i"], steps.into());
+    say(&["rm", "--all"]);
+    say(&["server", "stop"]);
+}
+
 /// A shell whose prompt can be told from everything else.
 const SHELL: [&str; 9] = ["-it", "--env", "PS1=[prompt] ", "--", "bash", "--norc", "--noprofile", "--noediting", "-i"];
 

@@ -40,6 +40,10 @@ pub struct Plan {
     #[n(6)]
     #[cbor(default)]
     pub claimable: bool,
+    /// Whether the engine hears, where there is no way out, which names are asked for.
+    #[n(7)]
+    #[cbor(default)]
+    pub ear: bool,
     /// A protection that a test takes away. Release builds do not know the word.
     #[n(15)]
     pub weaken: Option<String>,

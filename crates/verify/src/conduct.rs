@@ -237,7 +237,7 @@ async fn inside(
     canaries: &Canaries,
     names: &[&str],
 ) -> Result<Vec<(String, Vec<Answer>)>, VerifyError> {
-    let sandbox = engine.create(spec.clone(), &Patron::plain("verify")).await?;
+    let sandbox = engine.create(spec.clone(), &Patron { ear: true, ..Patron::plain("verify") }).await?;
     let shown = if spec.isolation == Isolation::Process {
         canaries.settings.read_only.clone()
     } else {

@@ -122,7 +122,7 @@ impl Drill<'_> {
     pub async fn sandbox(&self, change: impl FnOnce(&mut Spec)) -> Result<Sandbox, DrillError> {
         let mut spec = self.spec.clone();
         change(&mut spec);
-        Ok(self.engine.create(spec, &Patron::plain("verify")).await?)
+        Ok(self.engine.create(spec, &Patron { ear: true, ..Patron::plain("verify") }).await?)
     }
 
     /// The description of the verified sandbox, changed in some respect.

@@ -167,6 +167,7 @@ impl Keeper {
             files: &files,
             memory: None,
             claimable: false,
+            ear: false,
         };
         let forked = match self.inside.lock().await.take() {
             Some(Inside::Sandbox(forked)) => forked,

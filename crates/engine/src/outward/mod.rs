@@ -3,11 +3,12 @@
 //!
 //! - [`approvals`]: connections that wait for a person.
 //! - [`private`]: what of this is a secret, and what programs inside need to know of it.
-//! - `record`: what is written down.
+//! - `record`: what is written down. `unrouted`: what can only be counted.
 
 pub mod approvals;
 pub mod private;
 mod record;
+pub(crate) mod unrouted;
 
 use std::sync::{Arc, OnceLock};
 
@@ -52,6 +53,8 @@ pub struct Patron {
     pub private: Private,
     /// Whether it gets outlets even if there is nothing it may reach yet, because that may change.
     pub outlets: bool,
+    /// Whether it is recorded which names it asks for, also where it may reach nothing and has no outlets.
+    pub ear: bool,
     /// Whether it waits for somebody, who may want mounts and a host name of its own.
     pub claimable: bool,
     /// Files put into its root, besides those that its secrets need.
@@ -99,6 +102,7 @@ impl Patron {
             name: None,
             private: Private::default(),
             outlets: false,
+            ear: false,
             claimable: false,
             files: Vec::new(),
             ask: Arc::new(Nobody),
@@ -118,7 +122,7 @@ impl Patron {
         if spec.isolation != Isolation::Process {
             files.push(PutFile::machine_id(id));
         }
-        Ok(Extras { egress: self.outlets || spec.reaches_out(), files, claimable: self.claimable })
+        Ok(Extras { egress: self.outlets || spec.reaches_out(), files, claimable: self.claimable, ear: self.ear })
     }
 }
 
@@ -149,6 +153,8 @@ impl Common {
 /// The way out of one sandbox. Dropping it closes it.
 pub struct Outward {
     egress: Egress,
+    /// Whether nothing can arrive but questions for names.
+    only_hears: bool,
     door: Arc<Door>,
     /// Whether its programs trust the gateway from the start.
     trusted: bool,
@@ -171,6 +177,7 @@ impl Outward {
         journal: &Journal,
         denied: Vec<Rule>,
     ) -> std::io::Result<Self> {
+        let only_hears = outlets.listeners.is_empty();
         let sockets = Sockets::new(outlets.listeners, outlets.resolvers)?;
         let events = record::of_gateway(journal.clone(), spec.budget.group.clone(), patron.at_cap.clone());
         let door = Arc::new(Door::default());
@@ -198,7 +205,12 @@ impl Outward {
         let egress = Egress::start(Arc::new(sockets), network, options);
         let trusted = !patron.private.is_empty() && !patron.private.is_late();
         let (account, spec) = (account.clone(), std::sync::Mutex::new(spec.clone()));
-        Ok(Self { egress, door, trusted, account, events, spec, denied })
+        Ok(Self { egress, only_hears, door, trusted, account, events, spec, denied })
+    }
+
+    /// Whether nothing can arrive but questions for names, which are answered with no.
+    pub fn only_hears(&self) -> bool {
+        self.only_hears
     }
 
     /// Replaces the network rules; the hosts of its secrets stay reachable.

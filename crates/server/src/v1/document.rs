@@ -28,6 +28,8 @@ pub struct Binary(Vec<u8>);
         title = "sloplet",
         description = "Disposable, contained machines for AI agents.\n\nAll paths but this document's want an API key, \
             as `X-API-KEY` or as a bearer token. Sizes are written like `512MiB`, times like `90s` or `1h30m`. \
+            In answers, every moment is a number of milliseconds since 1970 whose name ends in `_ms`: `created_ms`, `started_ms`, \
+            `ends_ms`, and `time_ms` for that of a record or a sample; lengths are `duration_ms` and the like. \
             A sandbox is named by its id or its name."
     ),
     components(schemas(Error)),
@@ -110,6 +112,26 @@ mod tests {
     fn the_document_that_is_checked_in_is_that_of_the_code() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
         assert!(std::fs::read_to_string(path).unwrap_or_default() == text(), "{HINT}");
+    }
+
+    /// Every moment has the same unit, and a name that says so.
+    #[test]
+    fn times_have_one_name() {
+        let document: serde_json::Value = serde_json::from_str(&text()).unwrap();
+        let mut moments = 0;
+        for (schema, described) in document["components"]["schemas"].as_object().unwrap() {
+            for (name, property) in described["properties"].as_object().into_iter().flatten() {
+                let about = property["description"].as_str().unwrap_or_default();
+                let told = about.contains("since 1970");
+                assert!(!told || about.contains("milliseconds since 1970"), "{schema}.{name}: {about}");
+                assert!(!told || name.ends_with("_ms"), "{schema}.{name}: {about}");
+                assert!(!name.ends_with("_at") && !name.ends_with("At") && name != "at_ms", "{schema}.{name}");
+                let count = property["type"] == "integer" && about.starts_with("When");
+                assert!(!count || name.ends_with("_ms"), "{schema}.{name}: {about}");
+                moments += u32::from(told);
+            }
+        }
+        assert!(moments > 10, "{moments}");
     }
 
     #[test]

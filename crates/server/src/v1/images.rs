@@ -29,8 +29,8 @@ pub struct Image {
     pub layers: usize,
     /// Bytes of all its files.
     pub size_bytes: u64,
-    /// When it was imported, in seconds since 1970.
-    pub created: u64,
+    /// When it was imported, in milliseconds since 1970.
+    pub created_ms: u64,
 }
 
 impl From<sloplet_image::Image> for Image {
@@ -40,7 +40,7 @@ impl From<sloplet_image::Image> for Image {
             digest: image.digest,
             layers: image.layers.len(),
             size_bytes: image.size_bytes,
-            created: image.created,
+            created_ms: image.created * 1000,
         }
     }
 }

@@ -48,7 +48,7 @@ pub struct Info {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Verification {
     /// When it began, in milliseconds since 1970.
-    pub at_ms: u64,
+    pub started_ms: u64,
     /// How old it is, in seconds.
     pub age_seconds: u64,
     /// Whether nothing got out.
@@ -80,7 +80,7 @@ impl Verification {
 impl From<sloplet_verify::record::Latest> for Verification {
     fn from(latest: sloplet_verify::record::Latest) -> Self {
         Self {
-            at_ms: latest.at_ms,
+            started_ms: latest.at_ms,
             age_seconds: latest.age_seconds,
             passed: latest.passed,
             driver: latest.driver,

@@ -27,7 +27,7 @@ pub struct When {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Sample {
     /// When, in milliseconds since 1970.
-    pub at_ms: u64,
+    pub time_ms: u64,
     /// Percent of one processor since the sample before.
     pub cpu_percent: f64,
     /// Bytes of memory, without what the kernel could drop at once.
@@ -43,7 +43,7 @@ pub struct Sample {
 impl From<life::Sample> for Sample {
     fn from(sample: life::Sample) -> Self {
         Self {
-            at_ms: sample.at_ms,
+            time_ms: sample.at_ms,
             cpu_percent: f64::from(sample.load) / 100.0,
             memory_bytes: sample.memory,
             cache_bytes: sample.cache,

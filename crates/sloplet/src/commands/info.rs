@@ -66,7 +66,7 @@ pub fn verifications(info: &Value) -> Vec<(String, String)> {
 
 /// A verification in words.
 fn verification(latest: &Value) -> Option<String> {
-    let when = crate::table::age(latest["at_ms"].as_u64()? / 1000);
+    let when = crate::table::age(latest["started_ms"].as_u64()? / 1000);
     let count = |name: &str| latest[name].as_u64().unwrap_or(0);
     Some(match latest["passed"].as_bool() {
         Some(true) => format!(

@@ -4,7 +4,7 @@ mod approve;
 mod archive;
 mod audit;
 pub mod compare;
-mod completion;
+pub mod completion;
 mod cost;
 mod cp;
 mod create;

@@ -225,7 +225,7 @@ fn what_a_sandbox_uses_is_told_over_time() {
         assert!(started.elapsed() < std::time::Duration::from_secs(60), "{samples}");
         std::thread::sleep(std::time::Duration::from_millis(200));
     };
-    let at = |index: usize| samples[index]["at_ms"].as_u64().unwrap();
+    let at = |index: usize| samples[index]["time_ms"].as_u64().unwrap();
     assert!(at(0) < at(1));
     assert!(samples[1]["cpu_percent"].as_f64().unwrap() > 1.0, "{samples}");
     assert!(samples[1]["memory_bytes"].as_u64().unwrap() > 0 && samples[1]["pids"].as_u64().unwrap() >= 2, "{samples}");

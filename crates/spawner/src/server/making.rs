@@ -20,6 +20,7 @@ use crate::container::Materials;
 use crate::container::binds::Templates;
 use crate::container::late::{Claimable, Entrance};
 use crate::lease::Lease;
+use crate::network::Outlet;
 use crate::plan::{Plan, Wall};
 use crate::protocol::{During, Overdue, Privilege, Problem, Walls, send};
 use crate::sandbox::{Door, HeldLayer, Sandbox, Stage as SandboxStage, kill_and_wait};
@@ -118,7 +119,8 @@ impl Server {
             (true, Walls::Process) => return Err(Problem::plain("start", "this kind of wall has no way out")),
             (false, Walls::Container) => {
                 self.stage.network.expect_none(&self.thread)?;
-                Vec::new()
+                // What is not heard is not recorded; what runs is not stopped for that.
+                if plan.ear { Outlet::ear().into_iter().collect() } else { Vec::new() }
             }
             (false, Walls::Process) => Vec::new(),
         };

@@ -94,6 +94,7 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
         // With a terminal of its own, the command hears all that is typed.
         ask: if options.tty { Arc::new(ask::Silent) } else { Arc::new(ask::Terminal) },
         denied: refusals.listener(),
+        ear: true,
         at_cap: Arc::new(move |reached| drop(used_up.send(reached.message.clone()))),
         ..Patron::plain("cli")
     };
@@ -131,6 +132,7 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
             }
         }
     };
+    let unrouted = sandbox.note_unrouted();
     let outcome = match session {
         Ok(session) => conclude(sandbox, session).await?,
         Err(error) => {
@@ -162,6 +164,13 @@ async fn run_in(engine: &Engine, spec: sloplet_policy::Spec, options: &Run) -> a
     }
     if let Some(line) = refusals.line() {
         complain!("sloplet: {line}");
+    }
+    if unrouted > 0 {
+        let times = if unrouted == 1 { "once".to_owned() } else { format!("{unrouted} times") };
+        complain!(
+            "sloplet: it tried {times} to reach an address, and nothing may be reached: with any --allow, such attempts are \
+             recorded one by one"
+        );
     }
     Ok(code)
 }
