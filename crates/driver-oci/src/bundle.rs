@@ -157,8 +157,16 @@ mod tests {
         .unwrap();
         let mount = Bind { from: "/data".into(), to: "/inside".into(), ..Bind::default() };
         let spec = Spec { mounts: vec![mount], hostname: "box".into(), ..Spec::default() };
-        let wanted =
-            Wanted { id: "a", spec: &spec, image: &image, egress: false, files: &[], memory: None, claimable: false, ear: false };
+        let wanted = Wanted {
+            id: "a",
+            spec: &spec,
+            image: &image,
+            egress: false,
+            files: &[],
+            memory: None,
+            claimable: false,
+            ear: false,
+        };
         let config = config(Flavour::Runsc, &wanted, false);
         let args: Vec<&str> = config["process"]["args"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
         assert_eq!(args, ["/dev/.sloplet/agent", SUBCOMMAND, "serve", "--fd", "0", "--user", "1000:1000"]);

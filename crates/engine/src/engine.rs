@@ -477,7 +477,16 @@ fn wanted<'a>(
     extras: &'a Extras,
     memory: Option<&'a Path>,
 ) -> Wanted<'a> {
-    Wanted { id, spec, image, egress: extras.egress, files: &extras.files, memory, claimable: extras.claimable, ear: extras.ear }
+    Wanted {
+        id,
+        spec,
+        image,
+        egress: extras.egress,
+        files: &extras.files,
+        memory,
+        claimable: extras.claimable,
+        ear: extras.ear,
+    }
 }
 
 /// Does something within a span, which tells why if it fails.

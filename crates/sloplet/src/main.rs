@@ -151,8 +151,8 @@ fn one_line(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
-        // Another program of ours may have said it.
-        let cause = cause.strip_prefix("sloplet: ").unwrap_or(&cause).to_owned();
+        // Another program of ours may have said it, or a part of it.
+        let cause = cause.strip_prefix("sloplet: ").unwrap_or(&cause).replace(": sloplet: ", ": ");
         if text.contains(&cause) {
             continue; // many errors already quote their source
         }

@@ -17,8 +17,18 @@ pub fn print<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COL
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
     for row in &rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let padded = |(cell, width): (&String, &usize)| painted(cell, &format!("{cell:<width$}"));
+        let cells: Vec<String> = row.iter().zip(&widths).map(padded).collect();
         say!("{}", cells.join("  ").trim_end());
+    }
+}
+
+/// A cell in the colour of what it says, where colours are shown.
+fn painted(cell: &str, shown: &str) -> String {
+    match cell {
+        "running" | "contained" | "allowed" => terminal::green(shown),
+        "failed" | "BREACH" | "denied" => terminal::red(shown),
+        _ => shown.to_owned(),
     }
 }
 

@@ -49,7 +49,7 @@ pub fn harmless(text: &str) -> String {
 }
 
 /// Whether colours are shown: on a terminal, unless NO_COLOR says otherwise.
-fn colours() -> bool {
+pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 

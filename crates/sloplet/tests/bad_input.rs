@@ -350,9 +350,50 @@ fn what_was_tried_is_told_and_recorded_also_where_nothing_is_allowed() {
         assert!(record.contains("\"kind\":\"dns\"") && record.contains("api.github.com"), "{record}");
         assert!(record.contains("3 attempts to reach addresses found no way out"), "{record}");
         // Who tries nothing is told nothing; and what is on loopback is nobody's attempt.
-        let script = "import socket\ns = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(s.getsockname())";
+        let script =
+            "import socket\ns = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(s.getsockname())";
         assert_eq!(sloplet.run(&[], &["python3", "-c", script]).expect_code(0).stderr, "");
     }
+}
+
+#[test]
+fn a_typo_is_told_with_what_was_meant() {
+    let host = Host::shared();
+    for (words, said) in [
+        (&["snapsot", "my"][..], "a similar subcommand exists: 'snapshot'"),
+        (&["run", "--memry", "1GiB", "--", "true"], "a similar argument exists: '--memory'"),
+        (&["image", "biuld"], "a similar subcommand exists: 'build'"),
+        (&["key", "create", "x", "--scope", "admn"], "a similar value exists: 'admin'"),
+        (&["run", "--image", "bas", "--", "true"], "unknown image 'bas'; there is: host"),
+    ] {
+        let ended = host.root().invoke(words).finish().expect_code(125).expect_said(said);
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+    }
+}
+
+#[test]
+fn sloplet_says_its_name_once() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    fs::create_dir_all(&sloplet.data).unwrap();
+    fs::write(sloplet.data.join("sloplet.db"), "no database").unwrap();
+    let ended =
+        sloplet.invoke(&["ls"]).finish().expect_code(125).expect_said("the server could not start: the database");
+    assert_eq!(ended.stderr.matches("sloplet: ").count(), 1, "{ended}");
+}
+
+#[test]
+fn asking_without_a_terminal_says_that_nobody_was_asked() {
+    let host = Host::shared();
+    let script = "import socket\ntry: socket.create_connection(('ask.example', 443)).recv(1)\nexcept OSError: pass";
+    let binary = host.binary();
+    // Without a controlling terminal, whoever runs this test.
+    let words =
+        ["setsid", "--wait", binary.to_str().unwrap(), "run", "--ask", "ask.example", "--", "python3", "-c", script];
+    let ended = host.root().other_program(&words).finish().expect_code(0);
+    let said =
+        "wants to reach ask.example:443 (rule 'ask.example'): nobody was asked, there is no terminal: the answer is no";
+    assert!(ended.stderr.contains(said), "{ended}");
 }
 
 #[test]

@@ -60,6 +60,26 @@ fn a_server_in_the_background_can_be_stopped_and_habits_of_other_tools_are_under
     let listed = run(&["ls", "--json"]);
     assert!(!listed.out().contains("\"token\""), "{listed}");
     run(&["stop", "my"]).expect_said("'sloplet ls --all' shows it");
+    let ended = sloplet.invoke(&["create", "--user", "70000"]).finish().expect_code(125);
+    assert_eq!(ended.stderr, "sloplet: --user 70000: ids inside are 0 to 65535\n", "{ended}");
+    sloplet
+        .invoke(&["create", "--memory", "10TiB"])
+        .finish()
+        .expect_code(125)
+        .expect_said("more than this machine has");
+    // What README saves, README exports.
+    let file = sloplet.folder("exports").join("clean.sloplet");
+    let file = file.to_str().unwrap();
+    run(&["resume", "my"]);
+    run(&["snapshot", "my", "clean"]);
+    let whole = sloplet.invoke(&["snapshot", "export", "clean", file]).finish().expect_code(125);
+    assert!(whole.stderr.contains("export it 'thin'"), "{whole}");
+    run(&["snapshot", "export", "--thin", "clean", file]);
+    run(&["snapshot", "import", file, "--name", "again"]);
+    run(&["create", "--image", "again", "--name", "other"]);
+    run(&["rm", "other"]);
+    run(&["snapshot", "rm", "clean", "again"]);
+    run(&["stop", "my"]);
     run(&["server", "stop"]);
     sloplet.invoke(&["--no-autostart", "ls"]).finish().expect_code(125).expect_said("no server answers");
     // The next one has what the last one had.

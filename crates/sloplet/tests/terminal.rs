@@ -84,6 +84,19 @@ fn comparing_walls_is_no_blank_screen() {
 }
 
 #[test]
+fn colours_are_for_terminals_and_not_for_those_who_want_none() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let binary = host.binary();
+    let doctor = [binary.to_str().unwrap(), "doctor"];
+    let steps = || json!([["expect", "'sloplet run' works here"], ["end"]]);
+    let shown = play_program(&host, &sloplet, &doctor, steps()).shown;
+    assert!(shown.contains("\u{1b}[32mgood\u{1b}[0m"), "{shown:?}");
+    let shown = play_program(&host, &sloplet, &[&["env", "NO_COLOR=1"][..], &doctor].concat(), steps()).shown;
+    assert!(shown.starts_with("good: ") && !shown.contains('\u{1b}'), "{shown:?}");
+}
+
+#[test]
 fn tab_completes_values_and_names_in_bash() {
     let host = Host::shared();
     let sloplet = host.root();
@@ -93,7 +106,9 @@ fn tab_completes_values_and_names_in_bash() {
     say(&["stop", "stopped-box"]);
     let binary = host.binary();
     let folder = binary.parent().unwrap().to_str().unwrap();
-    let start = format!("export PATH={folder}:$PATH PS1='[prompt] '; source <(sloplet completion bash); bind 'set bell-style none'\r");
+    let start = format!(
+        "export PATH={folder}:$PATH PS1='[prompt] '; source <(sloplet completion bash); bind 'set bell-style none'\r"
+    );
     // Ctrl-U takes back what was completed.
     let mut steps = vec![json!(["expect", "# "]), json!(["type", start]), json!(["expect", "2004h[prompt] "])];
     for (typed, completed) in [

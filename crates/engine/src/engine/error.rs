@@ -47,7 +47,9 @@ pub enum EngineError {
     )]
     Channel(PathBuf),
     /// A bound that this machine is below of.
-    #[error("memory {asked} is more than this machine has ({has:.1} GiB): it would bound nothing; give less, or accept that with --best-effort")]
+    #[error(
+        "memory {asked} is more than this machine has ({has:.1} GiB): it would bound nothing; give less, or accept that with --best-effort"
+    )]
     MoreThanThereIs {
         /// What was asked for.
         asked: sloplet_policy::ByteSize,

@@ -220,7 +220,10 @@ fn print(report: &Report, verbose: bool) {
         }
     }
     say!();
-    let word = if report.passed() { "nothing got out" } else { "SOMETHING GOT OUT" };
+    let word = match report.passed() {
+        true => terminal::green("nothing got out"),
+        false => terminal::red("SOMETHING GOT OUT"),
+    };
     say!("{word}: {} ({:.1} s)", report.summary(), report.took_ms as f64 / 1000.0);
     let unclear = report.count(Verdict::Inconclusive);
     if unclear > 0 && !verbose {

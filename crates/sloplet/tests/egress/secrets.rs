@@ -192,6 +192,7 @@ fn an_agent_that_loops_forever_is_stopped() {
     let script = "python3 -B /world/agent.py crowd; sleep 1000";
     let ended = sloplet.sh(&words, script);
     assert!(ended.code != 0 && ended.stderr.contains("budget"), "{ended}");
+    assert!(ended.stderr.contains(": everything inside is killed (--at-cap kill)"), "{ended}");
 }
 
 #[test]

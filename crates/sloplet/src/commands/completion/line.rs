@@ -164,7 +164,9 @@ mod tests {
         assert_eq!(words(&["create", "--image", ""]), ["Image", "Snapshot"]);
         assert_eq!(words(&["key", "create", "x", "--scope", "a"]), ["admin"]);
         // A new name, and the words of somebody else's command, are anybody's guess.
-        for other in [&["create", "--name", ""][..], &["exec", "my", "--", "S"], &["exec", "my", "ls", ""], &["run", "--", ""]] {
+        for other in
+            [&["create", "--name", ""][..], &["exec", "my", "--", "S"], &["exec", "my", "ls", ""], &["run", "--", ""]]
+        {
             assert_eq!(words(other), [""; 0], "{other:?}");
         }
     }

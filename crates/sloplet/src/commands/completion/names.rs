@@ -64,9 +64,7 @@ pub fn find(kind: Kind, data: Option<PathBuf>) -> Vec<Candidate> {
     match kind {
         Kind::Isolation => fixed(&["process", "container", "gvisor", "vm"]),
         Kind::AtCap => fixed(&["deny", "pause", "kill"]),
-        Kind::Client => {
-            fixed(&["claude", "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf", "zed"])
-        }
+        Kind::Client => fixed(&["claude", "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf", "zed"]),
         Kind::Recipe => Recipe::names().map(|name| (name.to_owned(), String::new())).collect(),
         Kind::Driver => setup::engine(data, None)
             .map(|engine| engine.walls().map(|(name, level)| (name.to_owned(), level.to_string())).collect())

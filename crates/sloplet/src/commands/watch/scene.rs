@@ -270,7 +270,8 @@ mod tests {
             let found = rows.iter().find(|(tone, row)| *tone == Tone::Head && row.starts_with(title));
             found.map(|(_, row)| row.clone()).unwrap_or_default()
         };
-        let shown = |start: &str| rows.iter().filter(|(tone, row)| *tone == Tone::Good && row.starts_with(start)).count();
+        let shown =
+            |start: &str| rows.iter().filter(|(tone, row)| *tone == Tone::Good && row.starts_with(start)).count();
         let (sandboxes, commands) = (shown("s"), shown("22:13:20"));
         assert!(sandboxes > 0 && sandboxes < 9 && commands > 0 && commands < 30, "{rows:?}");
         assert_eq!(heading("SANDBOXES"), format!("SANDBOXES ({} more hidden)", 9 - sandboxes));

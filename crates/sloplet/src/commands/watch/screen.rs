@@ -24,11 +24,13 @@ impl Screen {
     pub fn draw(&mut self, scene: &Scene) {
         let size = terminal::size();
         let (width, height) = (usize::from(size.columns), usize::from(size.rows));
+        let coloured = terminal::colours();
         let mut out = String::from("\x1b[H");
         for (index, (tone, text)) in scene.rows(height).into_iter().take(height).enumerate() {
             let colour = match tone {
                 Tone::Head => "\x1b[1;7m",
                 Tone::Usual => "",
+                Tone::Good | Tone::Bad if !coloured => "",
                 Tone::Good => "\x1b[32m",
                 Tone::Bad => "\x1b[31m",
                 Tone::Faint => "\x1b[2m",
