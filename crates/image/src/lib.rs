@@ -20,6 +20,7 @@
 //! - `guard`: what is refused in the merged tree. `limits`: caps against bombs. `skeleton`: the lowest layer.
 //! - `snapshot`: what a sandbox has written, as an image (`exclude`: what of it somebody wants left out). `lease`: layers in use.
 //! - `archive`: snapshots as one stream, out of a store and into another (`attributes`, `sparse`).
+//! - [`CopyOut`], [`Draft`]: folders and files that are brought out of a sandbox, into places that it may be writing to.
 //! - [`changes`]: what one stack of layers has that another has not.
 //! - `host`, [`host_allowlist`]: the `host` image and what of the host it shows.
 //!
@@ -40,9 +41,11 @@ mod attributes;
 mod beneath;
 pub mod changes;
 mod copy;
+mod copy_out;
 mod decompress;
 mod digest;
 mod distribution;
+mod draft;
 mod error;
 mod exclude;
 mod guard;
@@ -77,7 +80,9 @@ mod xz;
 
 pub use archive::{Checked, Exported, HostSystem, Imported, Manifest, PackedLayer, SealCheck};
 pub use copy::copy_tree;
+pub use copy_out::{CopyOut, CopyOutError};
 pub use distribution::build_image;
+pub use draft::Draft;
 pub use error::ImageError;
 pub use exclude::Pattern;
 pub use image::{HostBind, Image, ImageConfig, Progress, ProgressFn, silent};

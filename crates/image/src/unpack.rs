@@ -114,7 +114,7 @@ impl Unpacker<'_> {
     /// Unpacks one member.
     pub(crate) fn member<R: Read>(&mut self, member: &Member, stream: &mut TarStream<R>) -> Result<(), ImageError> {
         self.budget.spend_entry()?;
-        let path = self.clean_path(&member.path, &member.path)?;
+        let path = clean_path(self.budget, &member.path, &member.path)?;
         let owner = self.owner(member)?;
         let attributes = match self.dialect {
             Dialect::Image if member.sparse.is_some() => return Err(sparse::refused(&member.path)),
@@ -158,31 +158,6 @@ impl Unpacker<'_> {
             Kind::Hardlink => self.hardlink(member, parent.as_fd(), &path, name),
             Kind::Fifo | Kind::Device | Kind::Removed => Ok(()),
         }
-    }
-
-    /// Strips leading slashes and `.` components as tar does; refuses `..`, NUL and what is too long.
-    fn clean_path(&self, path: &[u8], entry: &[u8]) -> Result<Vec<u8>, ImageError> {
-        self.budget.check_path(path.len(), 0)?;
-        let mut clean = Vec::with_capacity(path.len());
-        let mut depth = 0;
-        for component in path.split(|b| *b == b'/') {
-            match component {
-                b"" | b"." => continue,
-                b".." => return Err(ImageError::refused(entry, "a path with '..' in it")),
-                _ if component.contains(&0) => return Err(ImageError::refused(entry, "a NUL byte in a path")),
-                _ if component.len() > 255 => {
-                    return Err(ImageError::refused(entry, "a file name longer than 255 bytes"));
-                }
-                _ => {}
-            }
-            if !clean.is_empty() {
-                clean.push(b'/');
-            }
-            clean.extend_from_slice(component);
-            depth += 1;
-        }
-        self.budget.check_path(clean.len(), depth)?;
-        Ok(clean)
     }
 
     /// The owner to set; an unprivileged caller can only own everything itself.
@@ -278,7 +253,7 @@ impl Unpacker<'_> {
         path: &[u8],
         name: &[u8],
     ) -> Result<(), ImageError> {
-        let target = self.clean_path(&member.link, &member.path)?;
+        let target = clean_path(self.budget, &member.link, &member.path)?;
         if target == path {
             return Ok(());
         }
@@ -308,8 +283,33 @@ impl Unpacker<'_> {
     }
 }
 
+/// Strips leading slashes and `.` components as tar does; refuses `..`, NUL and what is too long.
+pub(crate) fn clean_path(budget: &Budget, path: &[u8], entry: &[u8]) -> Result<Vec<u8>, ImageError> {
+    budget.check_path(path.len(), 0)?;
+    let mut clean = Vec::with_capacity(path.len());
+    let mut depth = 0;
+    for component in path.split(|b| *b == b'/') {
+        match component {
+            b"" | b"." => continue,
+            b".." => return Err(ImageError::refused(entry, "a path with '..' in it")),
+            _ if component.contains(&0) => return Err(ImageError::refused(entry, "a NUL byte in a path")),
+            _ if component.len() > 255 => {
+                return Err(ImageError::refused(entry, "a file name longer than 255 bytes"));
+            }
+            _ => {}
+        }
+        if !clean.is_empty() {
+            clean.push(b'/');
+        }
+        clean.extend_from_slice(component);
+        depth += 1;
+    }
+    budget.check_path(clean.len(), depth)?;
+    Ok(clean)
+}
+
 /// `a/b/c` → (`a/b`, `c`)
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (&[], path),

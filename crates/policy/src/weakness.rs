@@ -61,6 +61,9 @@ pub const ALL: &[&str] = &[
     "redaction",
     "sandbox-tokens",
     "forked-limits",
+    "copy-out",
+    "run-folder",
+    "server-limits",
 ];
 
 /// Why there is no such weakness.

@@ -20,7 +20,6 @@ mod cli;
 mod clone;
 mod commands;
 mod config;
-mod draft;
 mod progress;
 mod relay;
 mod setup;

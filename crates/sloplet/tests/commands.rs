@@ -302,6 +302,59 @@ fn a_folder_copied_out_of_a_hostile_sandbox_stays_in_its_place() {
     server.end();
 }
 
+/// Swaps a folder of a mounted target for a symlink, and back, as fast as it can.
+const SWAPPER: &str = "
+import ctypes
+libc = ctypes.CDLL(None)
+here, sub, evil = -100, b'/p/tree/sub', b'/p/evil'
+open('/p/swapping', 'w').close()
+while True:
+    libc.renameat2(here, sub, here, evil, 2)
+";
+
+#[test]
+fn a_folder_that_is_swapped_for_a_link_while_it_is_copied_to_leads_nowhere_else() {
+    let host = Host::shared();
+    let sloplet = host.root();
+    let server = Server::start(&sloplet);
+    let (folder, vault) = (sloplet.folder("copied-to"), sloplet.folder("copy-vault"));
+    fs::create_dir_all(folder.join("tree/sub")).unwrap();
+    fs::write(vault.join("file1"), "precious").unwrap();
+    symlink(&vault, folder.join("evil")).unwrap();
+    server.command(&["create", "--name", "my", "--mount", &format!("{}:/p:rw", folder.display())]).expect_code(0);
+    let fill = "mkdir -p /tmp/tree/sub/deep && cd /tmp/tree/sub && for i in $(seq 100); do echo evil > file$i; done && cp file* deep";
+    server.command(&["exec", "my", "--", "sh", "-c", fill]).expect_code(0);
+    let swapper =
+        server.invoke(&["exec", "my", "--", "python3", "-c", SWAPPER]).within(Duration::from_secs(600)).start();
+    let started = Instant::now();
+    while !folder.join("swapping").exists() {
+        assert!(started.elapsed() < Duration::from_secs(60), "the swapper does not start");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let untouched = || {
+        let names: Vec<_> = fs::read_dir(&vault).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names == ["file1"] && fs::read_to_string(vault.join("file1")).unwrap() == "precious"
+    };
+    let mut whole = 0;
+    for _ in 0..common::rounds(40, 15) {
+        let ended = server.command(&["cp", "my:/tmp/tree", folder.to_str().unwrap()]);
+        assert!(untouched(), "the copy went through the link: {ended}");
+        assert!(ended.code == 0 || (ended.code == 125 && ended.stderr.lines().count() == 1), "{ended}");
+        whole += usize::from(ended.code == 0);
+    }
+    println!("{whole} copies were whole, the others were refused");
+    drop(swapper);
+    // A link in place of the target itself.
+    let planted = folder.join("planted");
+    fs::create_dir(&planted).unwrap();
+    symlink(&vault, planted.join("tree")).unwrap();
+    let ended = server.command(&["cp", "my:/tmp/tree", planted.to_str().unwrap()]).expect_code(125);
+    assert!(ended.stderr.contains("symbolic link") && untouched(), "{ended}");
+    server.command(&["cp", "my:/tmp/tree", &folder.join("fresh").display().to_string()]).expect_code(0);
+    assert_eq!(fs::read_to_string(folder.join("fresh/sub/deep/file100")).unwrap(), "evil\n");
+    server.end_with_its_sandboxes();
+}
+
 #[test]
 fn a_copy_is_not_written_through_a_planted_link() {
     let host = Host::shared();

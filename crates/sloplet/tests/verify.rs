@@ -13,7 +13,7 @@ use rustix::pty::{OpenptFlags, openpt};
 use serde_json::Value;
 
 /// A protection, and the probe that must notice that it is missing.
-const WEAKNESSES: [(&str, &str); 55] = [
+const WEAKNESSES: [(&str, &str); 58] = [
     ("seccomp", "other-doors"),
     ("seccomp", "privileges"),
     ("seccomp-namespaces", "namespaces"),
@@ -69,6 +69,9 @@ const WEAKNESSES: [(&str, &str); 55] = [
     ("redaction", "secret-traces"),
     ("sandbox-tokens", "neighbours"),
     ("forked-limits", "twins"),
+    ("copy-out", "copy-out"),
+    ("run-folder", "run-folder"),
+    ("server-limits", "server-limits"),
 ];
 
 /// The same behind gVisor, as far as its own kernel is not what protects.

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
@@ -49,6 +50,15 @@ pub fn make(folder: &Path) -> io::Result<()> {
     check(folder)
 }
 
+/// Whether the checks below are left out.
+static CARELESS: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the checks of folders and listeners out, in this process. For tests of the verifier: release builds ignore it.
+#[doc(hidden)]
+pub fn trust_anybody() {
+    CARELESS.store(cfg!(debug_assertions), Ordering::Relaxed);
+}
+
 /// Checks that a folder is one, and that no other user can enter it. `NotFound` if there is none.
 pub fn check(folder: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(folder)?;
@@ -62,6 +72,9 @@ pub fn check(folder: &Path) -> io::Result<()> {
     } else {
         return Ok(());
     };
+    if CARELESS.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let advice = "nothing was sent there: remove it, or set SLOPLET_RUN to a folder of yours";
     Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {wrong}: {advice}", folder.display())))
 }
@@ -83,7 +96,7 @@ pub fn knock(folder: &Path, name: &str, kind: SocketType) -> io::Result<OwnedFd>
     let (_folder, address) = address(folder, name)?;
     rustix::net::connect(&socket, &address)?;
     let listener = rustix::net::sockopt::socket_peercred(&socket)?.uid;
-    if listener != geteuid() {
+    if listener != geteuid() && !CARELESS.load(Ordering::Relaxed) {
         let place = folder.join(name);
         let told = format!("user {} listens on {}, not you: nothing was sent", listener.as_raw(), place.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, told));

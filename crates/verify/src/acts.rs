@@ -40,7 +40,8 @@ pub fn act(name: &str, words: &[&str]) -> u8 {
         "cat" => fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         "put" => fs::write(path, words.get(1).copied().unwrap_or_default()).map(|()| "written".to_owned()),
         "set-id" => set_id(path),
-        "serve" => serve(words.first().copied()),
+        "serve" => serve(words),
+        "ask-server" => ask_server(words.first().copied()),
         _ => return 2,
     };
     let (text, code) = match done {
@@ -298,15 +299,31 @@ fn kill_all(user: u64) -> io::Result<String> {
 }
 
 /// Becomes a server that ends with whoever started it.
-fn serve(weakness: Option<&str>) -> io::Result<String> {
+fn serve(words: &[&str]) -> io::Result<String> {
     use std::os::unix::process::CommandExt;
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.args(["serve", "--listen", "127.0.0.1:0", "--destroy-on-exit"]);
-    if let Some(weakness) = weakness {
-        command.args(["--weaken", weakness]);
+    if let Some((weakness, options)) = words.split_first() {
+        command.args(options);
+        if !weakness.is_empty() {
+            command.args(["--weaken", weakness]);
+        }
     }
     Err(command.exec())
+}
+
+/// Asks this user's server for its sandboxes, as the commands do.
+fn ask_server(weakness: Option<&str>) -> io::Result<String> {
+    if weakness.is_some_and(|name| sloplet_policy::weakness::for_test(name).is_ok()) {
+        sloplet_sys::private::trust_anybody();
+    }
+    let folder = |name| std::env::var_os(name).map(std::path::PathBuf::from).unwrap_or_default();
+    let search = sloplet_remote::Search { data: folder("SLOPLET_DATA"), run: folder("SLOPLET_RUN"), autostart: false };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let asking = async { sloplet_remote::Server::find(&search).await?.get("/sandboxes").await };
+    let asked = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), asking).await })?;
+    asked.map(|answer| answer.to_string()).map_err(io::Error::other)
 }
 
 /// A file with the set-user-ID bit.

@@ -69,12 +69,18 @@ impl Answer {
 impl Served {
     /// Starts one that protects what this engine protects, weakened as the drill's sandboxes are.
     pub async fn start(drill: &Drill<'_>) -> Result<Self, DrillError> {
+        Self::start_with(drill, &[]).await
+    }
+
+    /// The same, with options of `sloplet serve`.
+    pub async fn start_with(drill: &Drill<'_>, options: &[&str]) -> Result<Self, DrillError> {
         let folder = drill.canaries.folder().join("private/served");
         std::fs::create_dir_all(&folder)?;
         let mut command = Command::new(drill.host_program);
         command.args([SUBCOMMAND, "act", "serve"]);
+        command.arg(drill.spec.weaken.unwrap_or_default()).args(options);
         if let Some(weakness) = drill.spec.weaken {
-            command.arg(weakness).env(weakness::VARIABLE, weakness);
+            command.env(weakness::VARIABLE, weakness);
         }
         command.env("SLOPLET_DATA", folder.join("data")).env("SLOPLET_RUN", folder.join("run"));
         if let Some(kernel) = kernel(&drill.engine.places().data) {
@@ -108,6 +114,21 @@ impl Served {
     /// Its folder: its data, and its log.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Bytes of memory that it holds of its own.
+    pub fn memory(&self) -> io::Result<u64> {
+        let gone = || io::Error::other("the server of this drill has ended");
+        let pid = self.child.as_ref().map(Child::id).ok_or_else(gone)?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| gone())?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or_else(gone)?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().map_err(io::Error::other)?;
+        Ok(kib << 10)
     }
 
     /// A key of somebody else.

@@ -9,11 +9,10 @@ use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use sloplet_image::{Checked, SealCheck};
+use sloplet_image::{Checked, Draft, SealCheck};
 
 use super::cp::{Counter, read, received};
 use crate::api::{Server, encode, full};
-use crate::draft::Draft;
 use crate::relay::input;
 use crate::relay::output::{Sink, Stream};
 use crate::table::size;

@@ -13,10 +13,10 @@ use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 use serde_json::json;
+use sloplet_image::{CopyOut, Draft};
 use tokio::sync::mpsc;
 
 use crate::api::{Body, Refused, Server, encode, full, stream, tar};
-use crate::draft::Draft;
 use crate::progress::ProgressLine;
 use crate::relay::input;
 use crate::relay::output::{Sink, Stream};
@@ -191,27 +191,11 @@ async fn download(inside: &Inside<'_>, path: &str, to: &Path, progress: &Counter
     write.await.with_context(|| format!("cannot write {}", to.display()))
 }
 
-/// Unpacks an archive that was made inside: only files, folders and links, nothing outside of `to`, and no set-ID bits.
-async fn unpack(body: Body, to: PathBuf) -> anyhow::Result<()> {
-    std::fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
+/// Unpacks an archive that was made inside.
+async fn unpack(mut body: Body, to: PathBuf) -> anyhow::Result<()> {
+    let target = CopyOut::into(&to)?;
     let (sender, receiver) = mpsc::channel(4);
-    let work = tokio::task::spawn_blocking(move || {
-        let mut archive = ::tar::Archive::new(Chunks { receiver, rest: Bytes::new() });
-        archive.set_preserve_permissions(true);
-        archive.set_mask(0o7000);
-        archive.set_preserve_mtime(true);
-        let mut left_out = 0u64;
-        for entry in archive.entries()? {
-            let mut entry = entry?;
-            let kind = entry.header().entry_type();
-            let plain = kind.is_file() || kind.is_dir() || kind.is_symlink() || kind.is_hard_link();
-            if !plain || !entry.unpack_in(&to)? {
-                left_out += 1;
-            }
-        }
-        io::Result::Ok(left_out)
-    });
-    let mut body = body;
+    let work = tokio::task::spawn_blocking(move || target.unpack(Chunks { receiver, rest: Bytes::new() }));
     while let Some(frame) = body.frame().await {
         let frame = frame.map(|frame| frame.into_data().unwrap_or_default());
         if sender.send(frame).await.is_err() {
@@ -219,13 +203,7 @@ async fn unpack(body: Body, to: PathBuf) -> anyhow::Result<()> {
         }
     }
     drop(sender);
-    let left_out = work.await?.context("cannot unpack")?;
-    if left_out > 0 {
-        complain!(
-            "sloplet: note: {left_out} entries that are no files, folders or links inside the folder were left out"
-        );
-    }
-    Ok(())
+    work.await?.with_context(|| format!("cannot copy to {}", to.display()))
 }
 
 /// Pieces as a file to read.

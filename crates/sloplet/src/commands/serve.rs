@@ -105,7 +105,11 @@ fn check_drivers(engine: &Engine, listed: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
+async fn serve(data: Option<PathBuf>, mut options: Serve) -> anyhow::Result<u8> {
+    let weaken = options.weaken.as_deref().map(sloplet_policy::weakness::for_test).transpose()?;
+    if weaken == Some("server-limits") {
+        (options.max_connections, options.buffers.0) = (1 << 20, 1 << 40);
+    }
     let radius = match &options.config {
         Some(path) => Trust::of(&setup::places(data.clone())?.data).settings(Some(path), Path::new("/"), &[])?.protect,
         None => Radius::default(),
@@ -132,7 +136,7 @@ async fn serve(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         s3: storage(&options.s3)?,
         registries: Registries::new(options.registries.clone()),
         walls: Walls { drivers: options.drivers.clone(), least: options.min_isolation },
-        weaken: options.weaken.as_deref().map(sloplet_policy::weakness::for_test).transpose()?,
+        weaken,
     };
     let app = App::new(config, sandboxes.clone(), store)?;
     if let Ok(storage) = app.storage() {

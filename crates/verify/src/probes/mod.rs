@@ -15,6 +15,7 @@ mod cgroups;
 mod climb_out;
 mod clocks;
 mod config_trust;
+mod copy_out;
 mod deadline;
 mod descriptor_workdir;
 mod descriptors;
@@ -53,7 +54,9 @@ mod protected_mounts;
 mod read_only;
 mod recreate;
 mod release_agent;
+mod run_folder;
 mod secrets;
+mod server_limits;
 mod set_id_files;
 mod shared_memory;
 mod sockets;
@@ -137,6 +140,9 @@ probes![
     protected_mounts::PROBE,
     mount_race::PROBE,
     config_trust::PROBE,
+    copy_out::PROBE,
+    run_folder::PROBE,
+    server_limits::PROBE,
 ];
 
 #[cfg(test)]

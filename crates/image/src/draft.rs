@@ -24,12 +24,17 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Begins a file that will be `to`, or replace what is there. Where the file system can, it has no name until then: nothing
-    /// of it is left even if this process is killed.
+    /// Begins a file that will be `to`, or replace what is there.
     pub fn of(to: &Path) -> io::Result<Self> {
         let name = to.file_name().ok_or_else(|| io::Error::other("it has no file name"))?.to_owned();
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Self::within(folder, name)
+    }
+
+    /// Begins a file that will be called `name` in an open folder. Where the file system can, it has no name until then: nothing
+    /// of it is left even if this process is killed.
+    pub(crate) fn within(folder: OwnedFd, name: OsString) -> io::Result<Self> {
         let mode = Mode::from_raw_mode(0o666);
         if let Ok(file) = openat(&folder, ".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
             return Ok(Self { folder, name, passing: None, file: file.into() });
@@ -70,7 +75,8 @@ impl Drop for Draft {
     }
 }
 
-fn random_name() -> io::Result<String> {
+/// A name that nobody can have planted something under.
+pub(crate) fn random_name() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(format!(".sloplet-{:032x}", u128::from_ne_bytes(bytes)))
