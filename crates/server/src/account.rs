@@ -38,7 +38,7 @@ impl Account {
 
     /// Counts so many bytes more.
     pub fn charge(&self, bytes: u64) -> Result<(), ApiError> {
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).grow(bytes) {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).grow_reclaiming(bytes) {
             true => Ok(()),
             false => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, FULL)),
         }

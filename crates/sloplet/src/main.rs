@@ -20,6 +20,7 @@ mod cli;
 mod clone;
 mod commands;
 mod config;
+mod memory;
 mod progress;
 mod relay;
 mod setup;

@@ -154,12 +154,8 @@ impl Output {
     }
 
     fn take_reclaiming(&self, bytes: u64) -> Option<Taken> {
-        loop {
-            match self.allowance.take(bytes) {
-                None if self.allowance.reclaim() => {}
-                taken => return taken,
-            }
-        }
+        let mut taken = self.allowance.begin();
+        taken.grow_reclaiming(bytes).then_some(taken)
     }
 
     /// Says that nothing follows. What is kept may be given up from here on, if memory is short.
@@ -254,7 +250,7 @@ impl State {
         }
         while !self.taken.grow(more as u64) {
             // What nobody waits for goes first, then its own oldest.
-            if allowance.reclaim() {
+            if allowance.reclaim(more as u64) {
                 continue;
             }
             let before = self.cost;

@@ -55,9 +55,10 @@ pub struct Serve {
     pub max_connections: usize,
 
     /// Memory that the server holds for clients in all: output and answers that nobody reads, bodies of requests. One key has at
-    /// most half of it. Besides, the server needs some 100MiB, and up to 1MiB for each sandbox.
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = buffers)]
-    pub buffers: ByteSize,
+    /// most half of it. Besides, the server needs memory of its own: see SECURITY.md. [default: a quarter of the memory that this
+    /// server may use, at most 512MiB]
+    #[arg(long, value_name = "SIZE", value_parser = buffers)]
+    pub buffers: Option<ByteSize>,
 
     /// A file whose `[protect]` holds for every sandbox of this server.
     #[arg(long, value_name = "FILE")]

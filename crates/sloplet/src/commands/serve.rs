@@ -35,7 +35,7 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::api::SOCKET;
 use crate::cli::{Kept, Serve};
-use crate::{setup, tidy};
+use crate::{memory, setup, tidy};
 
 pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     for address in [Some(options.listen), options.ssh].into_iter().flatten() {
@@ -107,14 +107,15 @@ fn check_drivers(engine: &Engine, listed: &[String]) -> anyhow::Result<()> {
 
 async fn serve(data: Option<PathBuf>, mut options: Serve) -> anyhow::Result<u8> {
     let weaken = options.weaken.as_deref().map(sloplet_policy::weakness::for_test).transpose()?;
+    let mut buffers = options.buffers.map_or_else(|| memory::usual_buffers(memory::usable()), |size| size.0);
     if weaken == Some("server-limits") {
-        (options.max_connections, options.buffers.0) = (1 << 20, 1 << 40);
+        (options.max_connections, buffers) = (1 << 20, 1 << 40);
     }
     let radius = match &options.config {
         Some(path) => Trust::of(&setup::places(data.clone())?.data).settings(Some(path), Path::new("/"), &[])?.protect,
         None => Radius::default(),
     };
-    let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius).buffering(options.buffers.0));
+    let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius).buffering(buffers));
     check_drivers(&engine, options.drivers.as_deref().unwrap_or_default())?;
     let places = engine.places().clone();
     let store = Store::open(&places.data)?;
