@@ -55,6 +55,7 @@ pub fn plan(
         default_user,
         runtime,
         devices: devices(spec),
+        aio: spec.aio,
     };
     let bounds = Bounds {
         memory: limits.memory.0,

@@ -93,6 +93,8 @@ pub struct Sandbox {
     pub hostname: Option<String>,
     /// Devices of the host that it is shown, by their names in CDI.
     pub gpu: Vec<String>,
+    /// Asynchronous I/O of the old kind (`io_setup`).
+    pub aio: Option<bool>,
     /// Start even if a limit cannot be enforced.
     pub best_effort: Option<bool>,
 }

@@ -47,6 +47,8 @@ pub enum Feature {
     MemorySnapshot,
     /// Devices of the host (a GPU) for those that ask.
     Devices,
+    /// A bound on contexts of asynchronous I/O, for those that ask for it.
+    AsyncIo,
     /// The processor itself keeps its machine apart from the host.
     HardwareVirtualization,
 }
@@ -72,6 +74,7 @@ impl fmt::Display for Feature {
             Self::OwnKernel => "own kernel",
             Self::MemorySnapshot => "memory snapshot",
             Self::Devices => "devices (--gpu)",
+            Self::AsyncIo => "limit on asynchronous I/O",
             Self::HardwareVirtualization => "hardware virtualization",
         })
     }

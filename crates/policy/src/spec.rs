@@ -99,6 +99,9 @@ pub struct Spec {
     /// What the engine found for them.
     #[serde(skip)]
     pub devices: Devices,
+    /// Asynchronous I/O of the old kind (`io_setup`), which one number bounds for the whole host: only with `best_effort`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub aio: bool,
     /// Start even if a limit cannot be enforced on this host.
     pub best_effort: bool,
     /// What it may reach; nothing unless said.
@@ -131,6 +134,7 @@ impl Default for Spec {
             hostname: "sloplet".into(),
             gpu: Vec::new(),
             devices: Devices::default(),
+            aio: false,
             best_effort: false,
             network: Network::default(),
             secrets: Vec::new(),

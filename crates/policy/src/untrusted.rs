@@ -50,6 +50,7 @@ fn of_sandbox(sandbox: &Sandbox) -> Vec<&'static str> {
         user,
         hostname,
         gpu,
+        aio,
         best_effort,
     } = sandbox;
     let usual = Limits::default();
@@ -71,6 +72,7 @@ fn of_sandbox(sandbox: &Sandbox) -> Vec<&'static str> {
         ("sandbox.user", user.is_some()),
         ("sandbox.hostname", hostname.is_some()),
         ("sandbox.gpu", !gpu.is_empty()),
+        ("sandbox.aio", *aio == Some(true)),
         ("sandbox.best_effort", *best_effort == Some(true)),
     ])
 }
@@ -140,6 +142,7 @@ mod tests {
             ("[sandbox]\nuser = \"root\"", "sandbox.user"),
             ("[sandbox]\nhostname = \"x\"", "sandbox.hostname"),
             ("[sandbox]\ngpu = [\"all\"]", "sandbox.gpu"),
+            ("[sandbox]\naio = true", "sandbox.aio"),
             ("[sandbox]\nbest_effort = true", "sandbox.best_effort"),
             ("[network]\nallow = [\"example.com\"]", "network.allow"),
             ("[network]\nask = [\"example.com\"]", "network.ask"),

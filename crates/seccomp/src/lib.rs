@@ -49,6 +49,7 @@ impl Profile {
         match self {
             Profile::Container => &CONTAINER,
             Profile::ContainerTracing => &CONTAINER_TRACING,
+            Profile::ContainerAio => &CONTAINER_AIO,
             Profile::Process => &PROCESS,
             Profile::ProcessUnixSockets => &PROCESS_UNIX_SOCKETS,
         }

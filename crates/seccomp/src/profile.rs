@@ -10,6 +10,8 @@ pub enum Profile {
     Container,
     /// [`Container`](Profile::Container), and debuggers work inside.
     ContainerTracing,
+    /// [`Container`](Profile::Container), with asynchronous I/O of the old kind (`io_setup`), which nothing bounds for one sandbox.
+    ContainerAio,
     /// For a process that shares the host's namespaces: no sockets but unnamed pairs, no System V or POSIX IPC.
     Process,
     /// [`Process`](Profile::Process) with unix sockets, which reach every listening socket of the host whose path or
@@ -19,19 +21,26 @@ pub enum Profile {
 
 const CONTAINER: (&str, &str) = ("container.profile", include_str!("../profiles/container.profile"));
 const TRACING: (&str, &str) = ("tracing.profile", include_str!("../profiles/tracing.profile"));
+const AIO: (&str, &str) = ("aio.profile", include_str!("../profiles/aio.profile"));
 const PROCESS: (&str, &str) = ("process.profile", include_str!("../profiles/process.profile"));
 const UNIX_SOCKETS: (&str, &str) = ("unix-sockets.profile", include_str!("../profiles/unix-sockets.profile"));
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 4] =
-        [Profile::Container, Profile::ContainerTracing, Profile::Process, Profile::ProcessUnixSockets];
+    pub const ALL: [Profile; 5] = [
+        Profile::Container,
+        Profile::ContainerTracing,
+        Profile::ContainerAio,
+        Profile::Process,
+        Profile::ProcessUnixSockets,
+    ];
 
     /// The name, in words joined by dashes.
     pub fn name(self) -> &'static str {
         match self {
             Profile::Container => "container",
             Profile::ContainerTracing => "container-tracing",
+            Profile::ContainerAio => "container-aio",
             Profile::Process => "process",
             Profile::ProcessUnixSockets => "process-unix-sockets",
         }
@@ -42,6 +51,7 @@ impl Profile {
         match self {
             Profile::Container => &[CONTAINER],
             Profile::ContainerTracing => &[CONTAINER, TRACING],
+            Profile::ContainerAio => &[CONTAINER, AIO],
             Profile::Process => &[CONTAINER, PROCESS],
             Profile::ProcessUnixSockets => &[CONTAINER, PROCESS, UNIX_SOCKETS],
         }

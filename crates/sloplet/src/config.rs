@@ -65,6 +65,7 @@ pub fn spec(file: &File, machine: &Machine, rest: Rest) -> anyhow::Result<Spec> 
         hostname: machine.hostname.clone().or_else(|| base.hostname.clone()).unwrap_or(usual.hostname),
         gpu: base.gpu.iter().chain(&machine.gpu).cloned().collect(),
         devices: usual.devices,
+        aio: machine.allow_aio || base.aio.unwrap_or(false),
         best_effort: machine.best_effort || base.best_effort.unwrap_or(false),
         network: network(file, &machine.reach),
         secrets: secrets(file, &machine.reach)?,

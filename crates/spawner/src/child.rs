@@ -182,7 +182,8 @@ impl Child<'_> {
                     let (uid, name, home) = (idmap::USER, "user".to_owned(), "/home/user".into());
                     (Identity::Fixed { uid, gid: uid, name, home }, CapabilitySet::empty())
                 };
-                (identity, keep, Profile::Container, Reach::root())
+                let profile = if plan.aio { Profile::ContainerAio } else { Profile::Container };
+                (identity, keep, profile, Reach::root())
             }
             Wall::Process(plan) => {
                 let reach = process::enclose(plan, self.plan, self.user, self.pids_by_cgroup)?;

@@ -186,6 +186,10 @@ pub struct Container {
     #[n(11)]
     #[cbor(default)]
     pub devices: Vec<Device>,
+    /// Asynchronous I/O of the old kind is allowed.
+    #[n(12)]
+    #[cbor(default)]
+    pub aio: bool,
 }
 
 /// A device of the host, or a file or folder that goes with one, read-only.

@@ -193,6 +193,7 @@ pub fn digest(spec: &Spec, radius: &Radius, wall: &DriverReport, program: &Path)
         "env": names,
         "user": spec.user,
         "gpu": spec.gpu,
+        "aio": spec.aio,
         "best_effort": spec.best_effort,
         "weaken": spec.weaken,
         "protect": radius,

@@ -7,12 +7,12 @@ use sloplet_image::Image;
 use sloplet_policy::guarded::guards;
 use sloplet_policy::protect::{ProtectError, Protected};
 use sloplet_policy::source::{self, Identity};
-use sloplet_policy::{Bind, Capability, DriverReport, Feature, Limits, Spec};
+use sloplet_policy::{Bind, Capability, DriverReport, Enforcement, Feature, Limits, Spec};
 
 use super::{Engine, EngineError};
 use crate::cdi::Cdi;
 use crate::channels;
-use crate::driver::{Driver, Extras};
+use crate::driver::{Driver, DriverError, Extras, Unsupported};
 use crate::trust::Trust;
 
 impl Engine {
@@ -127,6 +127,19 @@ fn check_memory(spec: &Spec) -> Result<(), EngineError> {
     }
 }
 
+/// The driver that can allow asynchronous I/O of the old kind.
+const AIO_DRIVER: &str = "namespaces";
+
+/// Asynchronous I/O of one sandbox has no bound, whatever the host.
+fn unbounded_aio() -> Capability {
+    Capability {
+        feature: Feature::AsyncIo,
+        enforcement: Enforcement::Missing,
+        detail: "one sandbox can use up fs.aio-max-nr, which is one number for the whole host".into(),
+        remedy: Some("leave aio out: databases fall back to threads".into()),
+    }
+}
+
 /// Refuses a sandbox whose limits would not hold here; with `best_effort`, returns what does not.
 fn check_features(spec: &Spec, report: &DriverReport, required: &[Feature]) -> Result<Vec<Capability>, EngineError> {
     if let Some(reason) = &report.unavailable {
@@ -136,7 +149,13 @@ fn check_features(spec: &Spec, report: &DriverReport, required: &[Feature]) -> R
         };
         return Err(EngineError::Unavailable { asked, reason: reason.clone() });
     }
-    let missing: Vec<Capability> = report.lacking(required).into_iter().cloned().collect();
+    let mut missing: Vec<Capability> = report.lacking(required).into_iter().cloned().collect();
+    if spec.aio {
+        if report.driver != AIO_DRIVER {
+            return Err(DriverError::Unsupported(Unsupported("allow asynchronous I/O (aio)")).into());
+        }
+        missing.push(unbounded_aio());
+    }
     if missing.is_empty() || spec.best_effort {
         return Ok(missing);
     }

@@ -77,6 +77,9 @@ pub struct CreateSandbox {
     /// Devices of the host that it is shown, by their names in CDI, or `all`; only for keys of the scope `admin`.
     #[schema(example = json!([]), max_items = 64)]
     pub gpu: Vec<String>,
+    /// Asynchronous I/O of the old kind (`io_setup`), which one number bounds for the whole host: only with `best_effort`, and for
+    /// keys of the scope `admin`.
+    pub aio: bool,
     /// Start even if this host cannot enforce every limit.
     pub best_effort: bool,
     /// A name to find it by: up to 63 letters, digits, `-`, `_` and `.`.
@@ -198,7 +201,7 @@ impl CreateSandbox {
         idempotency_key: Option<String>,
     ) -> Result<(NewSandbox, Values), ApiError> {
         let (secrets, values) = reach::secrets(self.secrets)?;
-        if !self.mounts.is_empty() || !self.data.is_empty() || !self.gpu.is_empty() {
+        if !self.mounts.is_empty() || !self.data.is_empty() || !self.gpu.is_empty() || self.aio {
             access.require(Scope::Admin)?;
         }
         if let Some(mount) = self.mounts.iter().find(|mount| !mount.from.is_absolute()) {
@@ -247,6 +250,7 @@ impl CreateSandbox {
             hostname: self.hostname.unwrap_or_else(|| usual.hostname.clone()),
             gpu: self.gpu,
             devices: usual.devices.clone(),
+            aio: self.aio,
             best_effort: self.best_effort || usual.best_effort,
             network: self.network,
             secrets,

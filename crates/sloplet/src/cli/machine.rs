@@ -80,6 +80,10 @@ pub struct Machine {
     #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub gpu: Vec<String>,
 
+    /// Allow asynchronous I/O of the old kind (io_setup). One number bounds it for the whole host, so it needs --best-effort.
+    #[arg(long)]
+    pub allow_aio: bool,
+
     /// Start even if this host cannot enforce every limit, and say which.
     #[arg(long)]
     pub best_effort: bool,

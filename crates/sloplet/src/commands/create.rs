@@ -108,6 +108,7 @@ pub fn request(file: File, options: Create) -> anyhow::Result<Value> {
     set("hostname", options.machine.hostname.or(base.hostname).map(Into::into));
     let gpu: Vec<String> = base.gpu.iter().chain(&options.machine.gpu).cloned().collect();
     set("gpu", (!gpu.is_empty()).then(|| gpu.into()));
+    set("aio", (options.machine.allow_aio || base.aio.unwrap_or(false)).then(|| true.into()));
     let best_effort = options.machine.best_effort || base.best_effort.unwrap_or(false);
     set("best_effort", best_effort.then(|| true.into()));
     set("env", Some(serde_json::to_value(variables(&env)?)?));

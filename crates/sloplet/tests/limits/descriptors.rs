@@ -109,6 +109,14 @@ fn asynchronous_io_of_the_whole_host() {
         let ended = sloplet.python(&[], &exhaust(open, 1)).expect_code(0);
         assert_eq!(ended.word(), "ENOSYS 0", "{}: {ended}", sloplet.name);
         host_can(open);
+        // Whoever needs it says so, and that it has no bound.
+        let ended = sloplet.python(&["--allow-aio"], "pass").expect_code(125);
+        assert!(ended.stderr.contains("fs.aio-max-nr") && ended.stderr.contains("--best-effort"), "{ended}");
+        let accepted = ["--allow-aio", "--best-effort"];
+        let ended = sloplet.python(&accepted, &exhaust(open, 1)).expect_code(0);
+        assert_eq!(ended.word(), "all 1", "{}: {ended}", sloplet.name);
+        assert!(ended.stderr.contains("fs.aio-max-nr"), "it is told: {ended}");
+        sloplet.python(&["--allow-aio", "--best-effort", "--isolation", "process"], "pass").expect_code(125);
     });
 }
 

@@ -22,7 +22,10 @@ class Answer(socketserver.StreamRequestHandler):
             while data := self.rfile.read1(1000):
                 self.wfile.write(data.upper())
             return
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(head) + head)
+        greedy = b""
+        if head.startswith(b"GET /greedy"):
+            greedy = b"Service-Worker-Allowed: /\r\nClear-Site-Data: \"*\"\r\nSet-Cookie: mine=1; Path=/; Domain=localhost\r\n"
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n" + greedy + b"Content-Length: %d\r\n\r\n" % len(head) + head)
 socketserver.ThreadingTCPServer(("127.0.0.1", 3000), Answer).serve_forever()
 "#;
 
@@ -84,6 +87,28 @@ fn a_port_is_private_and_a_signed_link_opens_it() {
     // By name.
     let request = format!("GET /x HTTP/1.1\r\nHost: 3000-{id}.localhost\r\nConnection: close\r\n{key}\r\n");
     assert!(http::exchange(&server.address, request.as_bytes()).text().starts_with("GET /x "));
+    server.end();
+}
+
+#[test]
+fn a_preview_by_path_neither_claims_the_origin_nor_sees_cookies_of_others() {
+    let host = Host::shared();
+    let server = Server::start(&host.root());
+    let id = start(&server);
+    let path = format!("/preview/{id}/3000/");
+    let key = format!("X-API-KEY: {}\r\n", server.key);
+    let greedy = get(&server, &format!("{path}greedy"), &key);
+    let headers = greedy.headers.to_ascii_lowercase();
+    assert!(greedy.status == 200 && greedy.text().starts_with("GET /greedy"), "{}", greedy.text());
+    assert!(!headers.contains("service-worker-allowed") && !headers.contains("clear-site-data"), "{headers}");
+    let cookie = header(&greedy, "set-cookie").to_owned();
+    assert!(cookie.ends_with(&format!("Path={path}")) && !cookie.contains("Domain"), "{cookie}");
+    // Its own comes back under its own name; those of the API, of other previews and of other programs do not.
+    let own = cookie.split(';').next().unwrap();
+    let others = "session=of-another-program; sloplet_another_3000_theirs=2";
+    let asked = get(&server, &format!("{path}again"), &format!("{key}Cookie: {own}; {others}\r\n")).text();
+    assert!(asked.contains("mine=1"), "{asked}");
+    assert!(!asked.contains("of-another-program") && !asked.contains("theirs"), "{asked}");
     server.end();
 }
 

@@ -334,7 +334,7 @@ fn misfit(engine: &Engine, made: &Spec, secrets: bool, request: &NewSandbox) -> 
     let shows_too_much = is_shown_more && !can_be_shown(engine, made, request);
     [
         (asked.image != made.image, Misfit::Image),
-        (asked.weaken != made.weaken || wall(asked) != wall(made), Misfit::Wall),
+        (asked.weaken != made.weaken || asked.aio != made.aio || wall(asked) != wall(made), Misfit::Wall),
         (asked.user != made.user, Misfit::User),
         (asked.hostname != made.hostname && !engine.can_attach(made), Misfit::Hostname),
         (shows_too_much && !request.volumes.is_empty(), Misfit::Volumes),
