@@ -113,6 +113,7 @@ class AsyncSandbox:
         on_timeout: str | None = None,
         idle_timeout: Duration | None = None,
         auto_resume: bool | None = None,
+        aio: bool | None = None,
         best_effort: bool | None = None,
         client: AsyncClient | None = None,
         url: str | None = None,
@@ -144,7 +145,8 @@ class AsyncSandbox:
         plain = {
             "name": name, "isolation": isolation, "driver": driver, "cpus": cpus, "pids": pids, "inodes": inodes,
             "user": user, "hostname": hostname,
-            "workdir": workdir, "on_timeout": on_timeout, "auto_resume": auto_resume, "best_effort": best_effort,
+            "workdir": workdir, "on_timeout": on_timeout, "auto_resume": auto_resume, "aio": aio,
+            "best_effort": best_effort,
             "memory": None if memory is None else size(memory), "disk": None if disk is None else size(disk),
             "idle_timeout": None if idle_timeout is None else duration(idle_timeout), "image": image, "pool": pool,
         }  # fmt: skip
