@@ -1,8 +1,9 @@
 //! From a spec to a container.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
@@ -13,6 +14,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use sloplet_agent::program::SUBCOMMAND;
 use sloplet_driver_namespaces::planning::{OPEN_FILES, default_user};
 use sloplet_engine::{DriverError, Unsupported, Wanted};
+use sloplet_monitor::{Done, Task, perform, task};
 use sloplet_policy::addresses::RESOLVER_V4;
 use sloplet_policy::source::Identity;
 use sloplet_policy::weakness::PIDS_BEYOND;
@@ -301,18 +303,34 @@ pub fn check_mounts(mounts: &[Bind], host: &Host, user: &User, rootless: bool) -
 /// can write to a folder on the way may have put one there meanwhile. Nothing runs in the container yet but the agent. Containers
 /// that this user may not look into are not looked into.
 pub fn check_shown(mounts: &[Bind], pid: i32) -> Result<(), DriverError> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let Ok(root) = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty()) else { return Ok(()) };
-    for mount in mounts {
+    let places: Vec<&Path> = mounts.iter().map(|mount| Path::new(&mount.to)).collect();
+    let found = perform::<Option<Vec<Result<(u64, u64), String>>>>(&LOOK, &(pid, places), Vec::new());
+    let (found, _) = found.map_err(|error| failed("look into the container", error))?;
+    for (mount, shown) in mounts.iter().zip(found.unwrap_or_default()) {
         let Some(identity) = mount.identity else { continue };
         let step = format!("mount {} at {}", mount.from.display(), mount.to.display());
-        let shown = openat2(&root, &mount.to, flags, Mode::empty(), ResolveFlags::IN_ROOT);
-        let shown = shown.map_err(|error| failed(&step, error))?;
-        if Identity::of(&shown).map_err(|error| failed(&step, error))? != identity {
+        if shown.map_err(|error| failed(&step, error))? != (identity.device, identity.inode) {
             return Err(failed(&step, "another file or folder has taken its place since it was checked: try again"));
         }
     }
     Ok(())
+}
+
+/// Tells which file systems and inodes a container has at some paths; nothing if this user may not look into it.
+pub static LOOK: Task = Task { name: "docker-look", run: look };
+
+fn look(input: &[u8], _: Vec<OwnedFd>) -> std::io::Result<Done> {
+    let (pid, places): (i32, Vec<PathBuf>) = task::input(input)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let Ok(root) = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty()) else {
+        return Done::with(&None::<()>);
+    };
+    let identity = |place: &PathBuf| {
+        let shown = openat2(&root, place, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+        let identity = shown.map_err(std::io::Error::from).and_then(|shown| Identity::of(&shown));
+        identity.map(|identity| (identity.device, identity.inode)).map_err(|error| error.to_string())
+    };
+    Done::with(&Some(places.iter().map(identity).collect::<Vec<_>>()))
 }
 
 fn can_write(path: &Path, user: &User) -> bool {

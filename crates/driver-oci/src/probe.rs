@@ -1,6 +1,7 @@
 //! What works on this host. Finding out takes a second: it is remembered, for as long as the program is the same.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use sloplet_engine::places;
+use sloplet_monitor::{Done, Task, perform, task};
 
 use crate::flavour::Flavour;
 
@@ -50,6 +52,26 @@ pub fn found(flavour: Flavour, data: &Path) -> Result<Found, String> {
     if let Some(known) = known.filter(|known| known.program == program && known.stamp == stamp) {
         return Ok(known);
     }
+    let (found, _) = perform(&PROBE, &flavour.program(), Vec::new()).map_err(|error| error.to_string())?;
+    let _ = serde_json::to_vec(&found).map(|text| places::replace(&file, &text));
+    Ok(found)
+}
+
+/// Tries a runtime: it needs namespaces, which a confined server cannot have.
+pub static PROBE: Task = Task {
+    name: "probe-runtime",
+    run: |input, _| {
+        let name: String = task::input(input)?;
+        let flavour = Flavour::ALL.into_iter().find(|flavour| flavour.program() == name);
+        let found = flavour.ok_or_else(|| "there is no such runtime".to_owned()).and_then(find_out);
+        Done::with(&found.map_err(io::Error::other)?)
+    },
+};
+
+/// `Err` says why it cannot work here.
+fn find_out(flavour: Flavour) -> Result<Found, String> {
+    let program = flavour.find().ok_or_else(|| format!("{} is not installed", flavour.program()))?;
+    let stamp = stamp(&program).map_err(|error| format!("{}: {error}", program.display()))?;
     let version = version(&program);
     let platform = match flavour {
         Flavour::Runsc => platform(&program)?,
@@ -57,9 +79,7 @@ pub fn found(flavour: Flavour, data: &Path) -> Result<Found, String> {
     };
     let lists = flavour != Flavour::Runsc || trial(&program, &platform, &["ls", "/"]).is_ok();
     let libraries = libraries(&program)?;
-    let found = Found { program, stamp, version, platform, lists, libraries };
-    let _ = serde_json::to_vec(&found).map(|found| places::replace(&file, &found));
-    Ok(found)
+    Ok(Found { program, stamp, version, platform, lists, libraries })
 }
 
 fn stamp(program: &Path) -> std::io::Result<String> {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use sloplet_engine::DriverError;
 use sloplet_engine::driver::Unsupported;
 use sloplet_image::Image;
+use sloplet_image::outside;
 use sloplet_policy::source::through;
 use sloplet_policy::{Bind, Spec};
 
@@ -64,6 +65,15 @@ pub fn provide(data_dir: &Path, image: &Image, spec: &Spec) -> Result<Disks, Dri
 
 /// Copies exactly what was checked; returns whether it is a single file.
 fn copy_mount(bind: &Bind, copy: &Path) -> io::Result<bool> {
+    if outside::is_out_of_reach(&bind.from) {
+        let brought = copy.with_extension("brought");
+        let is_folder = outside::bring(&bind.from, bind.identity, false, &brought)?;
+        match is_folder {
+            true => fs::rename(&brought, copy)?,
+            false => fs::create_dir(copy).and_then(|()| fs::rename(&brought, copy.join("file")))?,
+        }
+        return Ok(!is_folder);
+    }
     let source = bind.open()?;
     let through = through(&source);
     let meta = fs::metadata(&through)?;

@@ -12,10 +12,12 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use sloplet_image::outside;
 use sloplet_ledger::event::DataMasked;
 use sloplet_mask::rule::Kind;
 use sloplet_mask::{Config, Format, Key, MaskError, Options, mask_file_with};
 use sloplet_policy::protect::{ProtectError, Protected};
+use sloplet_policy::source::Identity;
 use sloplet_policy::{Bind, DataMount, source};
 
 /// The folder within the data folder.
@@ -97,13 +99,19 @@ pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -
     for (number, mount) in mounts.iter().enumerate() {
         let failed = |source| Box::new(DataError::Mask { from: mount.from.clone(), to: mount.to.clone(), source });
         let (found, real) = rules.host.open(&mount.from).map_err(DataError::from)?;
-        let config = Config::load(&mount.mask).map_err(failed)?;
+        let rules_file = readable(&mount.mask, &path.join(format!("{number}-rules.toml")))?;
+        let config = Config::load(&rules_file).map_err(failed)?;
         if rules.all.judge(&mount.from, &real).is_err()
             && let Some(column) = kept(&config)
         {
             return Err(DataError::Kept { from: mount.from.clone(), column }.into());
         }
-        let key = key(data, mount).map_err(|error| error.map_or_else(|| Box::new(DataError::Key), failed))?;
+        let key_file = match &mount.key {
+            Some(key) => Some(readable(key, &path.join(format!("{number}-key")))?),
+            None => None,
+        };
+        let key =
+            key(data, key_file.as_deref()).map_err(|error| error.map_or_else(|| Box::new(DataError::Key), failed))?;
         let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let copy = path.join(format!("{number}-{name}"));
         let options = Options { table: mount.table.clone(), ..Options::default() };
@@ -129,6 +137,14 @@ pub(crate) fn mask(data: &Path, id: &str, mounts: &[DataMount], rules: &Rules) -
 fn stand_in(folder: &Path, found: &OwnedFd, real: &Path) -> io::Result<PathBuf> {
     DirBuilder::new().mode(0o700).create(folder)?;
     let place = folder.join(real.file_name().unwrap_or_default());
+    if outside::is_out_of_reach(real) {
+        outside::bring(real, Some(Identity::of(found)?), true, &place)?;
+        let log = |path: &Path| PathBuf::from([path.as_os_str(), OsStr::new("-wal")].into_iter().collect::<OsString>());
+        if fs::symlink_metadata(log(real)).is_ok_and(|meta| meta.is_file()) {
+            outside::bring(&log(real), None, true, &log(&place))?;
+        }
+        return Ok(place);
+    }
     if !Format::of(real).is_ok_and(|format| format == Format::Sqlite) {
         symlink(source::through(found), &place)?;
         return Ok(place);
@@ -141,6 +157,16 @@ fn stand_in(folder: &Path, found: &OwnedFd, real: &Path) -> io::Result<PathBuf> 
         fs::copy(source::through(&open), log(&place))?;
     }
     Ok(place)
+}
+
+/// A path from which this process can read what is at `path`: that one, or a copy at `copy`.
+fn readable(path: &Path, copy: &Path) -> Result<PathBuf, Box<DataError>> {
+    if !outside::is_out_of_reach(path) {
+        return Ok(path.to_owned());
+    }
+    let (_, real) = source::find(path).map_err(DataError::Folder)?;
+    outside::bring(&real, None, true, copy).map_err(DataError::Folder)?;
+    Ok(copy.to_owned())
 }
 
 /// Removes copies whose makers died; returns how many sandboxes they were for.
@@ -183,8 +209,8 @@ fn kept(config: &Config) -> Option<String> {
 }
 
 /// The key that is named, the one of the environment, or the engine's own, which is made when it is first wanted.
-fn key(data: &Path, mount: &DataMount) -> Result<Key, Option<MaskError>> {
-    if let Some(path) = &mount.key {
+fn key(data: &Path, named: Option<&Path>) -> Result<Key, Option<MaskError>> {
+    if let Some(path) = named {
         return Ok(Key::load(path)?);
     }
     if let Ok(text) = std::env::var(VARIABLE) {

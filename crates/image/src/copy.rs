@@ -24,7 +24,8 @@ pub fn copy_tree(source: OwnedFd, target: &Path) -> io::Result<()> {
     })
 }
 
-fn unpack(tar: ChunkReader, target: &Path) -> io::Result<()> {
+/// Unpacks what [`Tree::write_tar`] wrote.
+pub(crate) fn unpack(tar: impl io::Read, target: &Path) -> io::Result<()> {
     let mut archive = tar::Archive::new(tar);
     archive.set_preserve_permissions(true);
     archive.set_preserve_mtime(true);

@@ -21,7 +21,7 @@ use crate::tarstream::{TarStream, stream_error};
 use crate::tree::{ChunkReader, ChunkWriter, Tree};
 use crate::unpack::{Unpacked, unpack};
 use crate::xz::XzProcess;
-use crate::{layer, name, oci};
+use crate::{layer, name, oci, outside};
 
 /// An image whose layers are in the store, about to be recorded.
 pub(crate) struct Loaded {
@@ -116,7 +116,10 @@ impl Store {
         }
         let mut import = Import::start(self, &silent)?;
         let _lock = self.import_lock()?;
-        let loaded = import.load(&path)?;
+        let loaded = match outside::is_out_of_reach(&path) {
+            true => import.load(&import.bring(&path)?)?,
+            false => import.load(&path)?,
+        };
         let mut record = import.record(path.display().to_string(), loaded)?;
         record.source = Some(SourceStamp { path: path.display().to_string(), stamp });
         record.write(&record_path, &import.staging)?;
@@ -173,6 +176,13 @@ impl<'a> Import<'a> {
             return Err(ImageError::NotAnImage { path: source.to_path_buf(), reason });
         }
         self.archive(source)
+    }
+
+    /// A copy of a path that this process cannot read, gone with the import.
+    fn bring(&self, source: &Path) -> Result<PathBuf, ImageError> {
+        let copy = self.staging.path().join("outside");
+        outside::bring(source, None, false, &copy).map_err(|e| ImageError::source(source, e))?;
+        Ok(copy)
     }
 
     fn directory(&mut self, source: &Path) -> Result<Loaded, ImageError> {

@@ -63,6 +63,7 @@ mod machine;
 mod merge;
 mod name;
 mod oci;
+pub mod outside;
 mod pull;
 mod recipe;
 mod record;

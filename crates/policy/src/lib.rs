@@ -1,5 +1,5 @@
 //! What a sandbox is asked to be, and what a wall says it can enforce. Pure data: nothing here touches the system
-//! except [`protect`], [`guarded`] and [`source`], which look at the paths they are asked about.
+//! except [`protect`], [`guarded`], [`realm`] and [`source`], which look at the paths they are asked about.
 //!
 //! - [`spec`]: [`Spec`], the description of one sandbox, the same for every front end and every driver.
 //! - [`limits`]: what bounds it.
@@ -13,6 +13,7 @@
 //! - [`protect`]: host paths that are never shown inside.
 //! - [`source`]: what is shown of the host is what was checked.
 //! - [`radius`]: what a user lists as never to be reached.
+//! - [`realm`]: what a confined server may have done for it.
 //! - [`report`]: what a driver enforces on this host.
 //! - [`secret`]: secrets that are used from inside and never are inside.
 //! - [`budget`]: money, tokens, calls and commands that may be used up.
@@ -33,6 +34,7 @@ pub mod limits;
 pub mod network;
 pub mod protect;
 pub mod radius;
+pub mod realm;
 pub mod report;
 pub mod secret;
 pub mod source;
@@ -48,6 +50,7 @@ pub use headers::HeaderRule;
 pub use limits::Limits;
 pub use network::{Network, Rule};
 pub use radius::Radius;
+pub use realm::Realm;
 pub use report::{Capability, DriverReport, Enforcement, Feature};
 pub use secret::SecretRule;
 pub use spec::{Isolation, Spec};

@@ -52,6 +52,7 @@ impl Profile {
             Profile::ContainerAio => &CONTAINER_AIO,
             Profile::Process => &PROCESS,
             Profile::ProcessUnixSockets => &PROCESS_UNIX_SOCKETS,
+            Profile::Server => &SERVER,
         }
     }
 

@@ -17,6 +17,8 @@ pub enum Profile {
     /// [`Process`](Profile::Process) with unix sockets, which reach every listening socket of the host whose path or
     /// abstract name is not closed off otherwise (Landlock scopes abstract ones from ABI 6).
     ProcessUnixSockets,
+    /// For the server itself, once it has given its privileges up: [`Container`](Profile::Container) without unix sockets.
+    Server,
 }
 
 const CONTAINER: (&str, &str) = ("container.profile", include_str!("../profiles/container.profile"));
@@ -24,15 +26,17 @@ const TRACING: (&str, &str) = ("tracing.profile", include_str!("../profiles/trac
 const AIO: (&str, &str) = ("aio.profile", include_str!("../profiles/aio.profile"));
 const PROCESS: (&str, &str) = ("process.profile", include_str!("../profiles/process.profile"));
 const UNIX_SOCKETS: (&str, &str) = ("unix-sockets.profile", include_str!("../profiles/unix-sockets.profile"));
+const SERVER: (&str, &str) = ("server.profile", include_str!("../profiles/server.profile"));
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 5] = [
+    pub const ALL: [Profile; 6] = [
         Profile::Container,
         Profile::ContainerTracing,
         Profile::ContainerAio,
         Profile::Process,
         Profile::ProcessUnixSockets,
+        Profile::Server,
     ];
 
     /// The name, in words joined by dashes.
@@ -43,6 +47,7 @@ impl Profile {
             Profile::ContainerAio => "container-aio",
             Profile::Process => "process",
             Profile::ProcessUnixSockets => "process-unix-sockets",
+            Profile::Server => "server",
         }
     }
 
@@ -54,6 +59,7 @@ impl Profile {
             Profile::ContainerAio => &[CONTAINER, AIO],
             Profile::Process => &[CONTAINER, PROCESS],
             Profile::ProcessUnixSockets => &[CONTAINER, PROCESS, UNIX_SOCKETS],
+            Profile::Server => &[CONTAINER, SERVER],
         }
     }
 

@@ -20,6 +20,7 @@ mod cli;
 mod clone;
 mod commands;
 mod config;
+mod confinement;
 mod memory;
 mod progress;
 mod relay;
@@ -28,12 +29,14 @@ mod table;
 mod terminal;
 mod tidy;
 mod trail;
+mod verification;
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use sloplet_agent::program;
+use sloplet_policy::Realm;
 use sloplet_remote as api;
 use sloplet_spawner::launcher::{Forked, SUBCOMMAND};
 use sloplet_spawner::remover;
@@ -46,6 +49,9 @@ fn main() -> ExitCode {
     // Before anything else: a spawner must stay small and single-threaded.
     let first = std::env::args_os().nth(1);
     if first.as_deref().is_some_and(|word| word == SUBCOMMAND) {
+        if let Some(realm) = Realm::from_words(std::env::args_os().skip(2)) {
+            realm.install();
+        }
         return match std::io::stdin().as_fd().try_clone_to_owned() {
             Ok(control) => ExitCode::from(server::serve(control, Haste::None) as u8),
             Err(_) => ExitCode::from(FAILURE),
@@ -97,6 +103,17 @@ fn main() -> ExitCode {
         let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
         commands::completion::answer(&words);
         return ExitCode::SUCCESS;
+    }
+    #[cfg(debug_assertions)]
+    if first.as_deref().is_some_and(|word| word == confinement::taken_over::SUBCOMMAND) {
+        let words: Vec<String> = std::env::args_os().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
+        return match confinement::taken_over::main(&words) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain!("{}", one_line(&error));
+                ExitCode::from(FAILURE)
+            }
+        };
     }
     // Starting one sandbox is what most invocations do: its spawner gets going while this process reads its arguments.
     // Where that fails, one is started in the ordinary way later.

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 use crate::cgroup::Limits;
 use crate::door;
-use crate::launcher::{Launcher, Process};
+use crate::launcher::{self, Launcher, Process};
 use crate::plan::{Mount, Plan};
 use crate::protocol::{Command, Living, Order, Problem, Report, Setup, Standing, receive, send};
 pub use crate::protocol::{Gone, Overdue, Saved, Usage};
@@ -467,7 +467,8 @@ fn as_stream(socket: OwnedFd) -> std::io::Result<UnixStream> {
 /// Ends whoever listens at the other end.
 fn end_listener(socket: &UnixStream) {
     if let Ok(listener) = rustix::net::sockopt::socket_peercred(socket) {
-        let _ = rustix::process::kill_process(listener.pid, rustix::process::Signal::KILL);
+        let pidfd = rustix::process::pidfd_open(listener.pid, rustix::process::PidfdFlags::empty());
+        let _ = pidfd.map_err(std::io::Error::from).and_then(launcher::end);
     }
 }
 

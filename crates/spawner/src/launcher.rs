@@ -6,14 +6,18 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid};
 use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
+use sloplet_monitor::{Done, Task, is_confined, perform};
+use sloplet_policy::Realm;
 use sloplet_sys::clone::{Namespaces, Side, SingleThreaded, exit_now};
 
 use crate::protocol::{During, Problem};
@@ -58,17 +62,61 @@ impl Launcher {
             return Ok((forked.socket, Process::Forked(forked.pidfd)));
         }
         let (ours, theirs) = conversation()?;
-        let process = Command::new(&self.program)
-            .arg(SUBCOMMAND)
-            .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-            .current_dir("/")
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .during(&format!("{STEP} {}", self.program.display()))?;
-        Ok((ours, Process::Program(process)))
+        if is_confined() {
+            let ((), mut fds) = perform(&LAUNCH, &(), vec![theirs]).during(STEP)?;
+            let pidfd = fds.pop().ok_or_else(|| Problem::no_descriptors(STEP))?;
+            return Ok((ours, Process::Elsewhere(pidfd)));
+        }
+        let spawned = command(&self.program, theirs).spawn();
+        Ok((ours, Process::Program(spawned.during(&format!("{STEP} {}", self.program.display()))?)))
+    }
+}
+
+fn command(program: &Path, conversation: OwnedFd) -> Command {
+    let mut command = Command::new(program);
+    command.arg(SUBCOMMAND).env_clear();
+    command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/");
+    command.stdin(Stdio::from(conversation)).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Starts a spawner for a confined server, with the conversation that is passed. The spawner checks what it is told to make
+/// against the server's realm.
+pub static LAUNCH: Task = Task {
+    name: "launch-spawner",
+    run: |_, mut fds| {
+        let conversation = fds.pop().ok_or(Errno::INVAL)?;
+        let pidfd = pidfd_open(getpid(), PidfdFlags::empty())?;
+        let mut command = command(Path::new("/proc/self/exe"), conversation);
+        command.args(Realm::get().map(Realm::words).unwrap_or_default());
+        // Where that fails, the conversation is over, and whoever talks hears so.
+        let then = Box::new(move || drop(command.exec()));
+        Ok(Done { output: b"null".to_vec(), fds: vec![pidfd], then: Some(then) })
+    },
+};
+
+/// Ends a spawner that hangs, for a confined server, which may send no signals.
+pub static END: Task = Task {
+    name: "end-spawner",
+    run: |_, mut fds| {
+        let pidfd = fds.pop().ok_or(Errno::INVAL)?;
+        let known = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+        let pid = known.lines().find_map(|line| line.strip_prefix("Pid:")).map(str::trim).unwrap_or_default();
+        // Nobody else's processes are called so, and the descriptor names this one whatever becomes of its pid.
+        let called = std::fs::read(format!("/proc/{pid}/cmdline"))?;
+        if called.split(|byte| *byte == 0).nth(1) != Some(SUBCOMMAND.as_bytes()) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "that process is no spawner"));
+        }
+        pidfd_send_signal(&pidfd, Signal::KILL)?;
+        Done::with(&())
+    },
+};
+
+/// Ends a spawner's process, by way of the monitor where there is one.
+pub(crate) fn end(pidfd: OwnedFd) -> io::Result<()> {
+    match is_confined() {
+        true => perform(&END, &(), vec![pidfd]).map(|((), _)| ()),
+        false => Ok(pidfd_send_signal(pidfd, Signal::KILL)?),
     }
 }
 
@@ -132,6 +180,8 @@ fn conversation() -> Result<(OwnedFd, OwnedFd), Problem> {
 pub(crate) enum Process {
     Program(Child),
     Forked(OwnedFd),
+    /// The monitor's child.
+    Elsewhere(OwnedFd),
 }
 
 impl Process {
@@ -143,6 +193,10 @@ impl Process {
                 let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                 !matches!(waitid(WaitId::PidFd(pidfd.as_fd()), options), Ok(None))
             }
+            Self::Elsewhere(pidfd) => {
+                let mut ready = [PollFd::new(pidfd, PollFlags::IN)];
+                !matches!(poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+            }
         }
     }
 
@@ -151,6 +205,7 @@ impl Process {
         let _ = match self {
             Self::Program(child) => child.kill().map_err(drop),
             Self::Forked(pidfd) => pidfd_send_signal(pidfd, Signal::KILL).map_err(drop),
+            Self::Elsewhere(pidfd) => pidfd.try_clone().and_then(end).map_err(drop),
         };
     }
 
@@ -161,6 +216,9 @@ impl Process {
             }
             Self::Forked(pidfd) => {
                 while matches!(waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
+            }
+            Self::Elsewhere(pidfd) => {
+                while matches!(poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None), Err(Errno::INTR)) {}
             }
         }
     }

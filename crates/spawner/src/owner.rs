@@ -14,6 +14,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use sloplet_monitor::{Done, Task, is_confined, perform, task};
+use sloplet_policy::Realm;
 use sloplet_sys::private;
 
 use crate::cgroup::{self, Cgroups};
@@ -86,7 +89,7 @@ const GROUP_PREFIX: &str = "sloplet-";
 pub const TEMPLATES: &str = "templates";
 
 /// What [`collect`] removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Collected {
     /// Records of dead owners.
     pub owners: usize,
@@ -99,6 +102,25 @@ pub struct Collected {
 /// Removes what dead owners left, those of other data folders of this user included. Cheap when there is nothing: a few
 /// folders are read.
 pub fn collect(run_dir: &Path) -> io::Result<Collected> {
+    match is_confined() {
+        true => perform(&COLLECT, &run_dir, Vec::new()).map(|(collected, _)| collected),
+        false => collect_here(run_dir),
+    }
+}
+
+/// Removes what dead owners left, for a confined server, which can change no control group.
+pub static COLLECT: Task = Task {
+    name: "collect",
+    run: |input, _| {
+        let run_dir: PathBuf = task::input(input)?;
+        if let Some(realm) = Realm::get() {
+            realm.check_run(&run_dir)?;
+        }
+        Done::with(&collect_here(&run_dir)?)
+    },
+};
+
+fn collect_here(run_dir: &Path) -> io::Result<Collected> {
     let mut collected = Collected::default();
     let base = run_dir.parent().unwrap_or(run_dir);
     for (folder, name) in folders(base)? {

@@ -14,7 +14,9 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
-use sloplet_seccomp::Profile;
+pub use sloplet_seccomp::Profile;
+
+use sloplet_sys::filter;
 
 use crate::protocol::{During, Problem};
 use crate::weak;
@@ -84,6 +86,39 @@ impl Reach {
 /// All that Landlock knows about files.
 pub fn everything() -> BitFlags<AccessFs> {
     AccessFs::from_all(ABI::V5)
+}
+
+/// Reading files and folders, and executing programs.
+pub fn reading() -> BitFlags<AccessFs> {
+    AccessFs::from_read(ABI::V5)
+}
+
+/// Reading the names in folders, and nothing else.
+pub fn listing() -> BitFlags<AccessFs> {
+    AccessFs::ReadDir.into()
+}
+
+/// What a server that was started by root keeps over its own files: it gives those of images to their owners. All of it is
+/// bounded by its user namespace and by Landlock.
+const SERVER: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SETFCAP);
+
+/// Confines a server, which is about to hear from strangers, for good. It is in a user namespace of its own if it is root's.
+pub fn confine_server(root: bool, profile: Profile, reach: &Reach) -> Result<(), Problem> {
+    if root {
+        bound_capabilities(SERVER)?;
+    }
+    set_no_new_privs(true).during("forbid new privileges")?;
+    restrict_to(reach)?;
+    filter::install(profile.program()).during("install the syscall filter")?;
+    if root {
+        let sets = CapabilitySets { effective: SERVER, permitted: SERVER, inheritable: CapabilitySet::empty() };
+        set_capabilities(None, sets).during("drop capabilities")?;
+    }
+    Ok(())
 }
 
 /// Gives up, for this process and all its descendants, whatever is not in `keep`, and installs the filters; `lacks` says

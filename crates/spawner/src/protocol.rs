@@ -2,25 +2,15 @@
 //! descriptors alongside. The two ends are the same build, except where an engine adopts the spawner of an earlier one:
 //! so fields and variants keep their numbers and are only added.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use minicbor::{Decode, Encode};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recv, recvmsg, sendmsg,
-};
+use rustix::net::SendFlags;
+use sloplet_monitor::packet;
 
 use crate::cgroup::Tables;
 use crate::plan::{Mount, Plan};
-
-/// Largest message: a plan with some hundred layers, mounts and long paths, and files to be put inside. The kernel takes a
-/// little more by default.
-const MAX_MESSAGE: usize = 204 * 1024;
-
-/// Most descriptors with one message: the kernel takes 253.
-const MAX_FDS: usize = 251;
 
 /// First message to a spawner.
 #[derive(Debug, Clone, Encode, Decode)]
@@ -456,42 +446,15 @@ fn send_with<T: Encode<()>>(
     fds: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> io::Result<()> {
-    let bytes = sloplet_wire::to_bytes(message);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(io::Error::other("too many descriptors for one message"));
-    }
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags | SendFlags::NOSIGNAL)?;
-    Ok(())
+    packet::send(socket, &sloplet_wire::to_bytes(message), fds, flags)
 }
 
 /// Receives a message and its descriptors; `None` at the end of the conversation. Where this process cannot have that many
 /// more descriptors, none comes along: the message is heard, and whoever needs them says so.
 pub fn receive<T: for<'b> Decode<'b, ()>>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    // How long the next packet is: most are short, and clearing a large buffer costs more than asking.
-    let (_, length) = recv(&socket, &mut [0u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC)?;
-    let mut bytes = vec![0; length.clamp(1, MAX_MESSAGE)];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let mut fds = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = message {
-            fds.extend(received);
-        }
-    }
-    if got.bytes == 0 {
-        return Ok(None);
-    }
-    if got.flags.contains(ReturnFlags::TRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
-    }
-    if got.flags.contains(ReturnFlags::CTRUNC) {
-        fds.clear();
-    }
+    let Some((bytes, fds)) = packet::receive(socket)? else { return Ok(None) };
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    let message = minicbor::decode(&bytes[..got.bytes]).map_err(invalid)?;
+    let message = minicbor::decode(&bytes).map_err(invalid)?;
     Ok(Some((message, fds)))
 }
 

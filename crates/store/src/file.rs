@@ -76,6 +76,8 @@ impl Store {
         }
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
+        // A confined server can write nowhere but in its own folders.
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
         // Secrets of sandboxes that are gone are not to stay in free pages.
         connection.pragma_update(None, "secure_delete", "ON")?;
         connection.busy_timeout(Duration::from_secs(5))?;

@@ -118,6 +118,11 @@ pub struct Serve {
     #[arg(long, value_name = "TIME", default_value = "30d")]
     pub keep_outputs: Kept,
 
+    /// Keep all privileges of the user who starts the server, also in what parses strangers' bytes (SECURITY.md). For hosts that
+    /// permit no user namespaces.
+    #[arg(long)]
+    pub unconfined: bool,
+
     /// Log as JSON.
     #[arg(long)]
     pub log_json: bool,

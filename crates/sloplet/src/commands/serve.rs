@@ -4,9 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::net::SocketType;
@@ -18,14 +16,13 @@ use sloplet_policy::Radius;
 use sloplet_s3::{Client, Root, Settings};
 use sloplet_server::auth::{LOCAL, Scope};
 use sloplet_server::gate::Gate;
-use sloplet_server::listen::{self, Listeners};
+use sloplet_server::listen::{self, Listeners, TlsAcceptor};
 use sloplet_server::retention::{self, Keep};
 use sloplet_server::traces::{Collector, Exporter, Traces};
 use sloplet_server::walls::Walls;
 use sloplet_server::{App, Config};
+use sloplet_spawner::door;
 use sloplet_store::Store;
-use sloplet_sys::private;
-use sloplet_verify::Records;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::filter_fn;
@@ -35,7 +32,8 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::api::SOCKET;
 use crate::cli::{Kept, Serve};
-use crate::{memory, setup, tidy};
+use crate::confinement::{self, Wishes};
+use crate::{memory, setup, tidy, verification};
 
 pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     for address in [Some(options.listen), options.ssh].into_iter().flatten() {
@@ -51,13 +49,20 @@ pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
         // Whoever started us may be interrupted, or close its terminal: that is not about us.
         rustix::process::setsid().context("leaving the session")?;
     }
-    let exporter = log(options.log_json)?;
     raise_file_limit();
+    let places = setup::places(data.clone())?;
+    let early = Early::prepare(&places, &options)?;
+    if !options.unconfined {
+        let files = options.ssh_authorized_keys.iter().filter_map(|path| std::path::absolute(path).ok()).collect();
+        let docker = options.drivers.as_ref().is_none_or(|drivers| drivers.iter().any(|driver| driver == "docker"));
+        confinement::apply(&places, &Wishes { protect: early.radius.paths.clone(), files, docker })?;
+    }
+    let exporter = log(options.log_json)?;
     sloplet_sys::allocator::give_back_early();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(async {
         let exporting = exporter.map(Exporter::start);
-        let code = serve(data, options).await;
+        let code = serve(data, options, early).await;
         if let Some(exporting) = exporting {
             exporting.finish().await;
         }
@@ -65,6 +70,38 @@ pub fn run(data: Option<PathBuf>, options: Serve) -> anyhow::Result<u8> {
     });
     runtime.shutdown_background();
     code
+}
+
+/// What is read and opened while the server still has its privileges.
+struct Early {
+    radius: Radius,
+    tls: Option<TlsAcceptor>,
+    http: std::net::TcpListener,
+    ssh: Option<std::net::TcpListener>,
+}
+
+impl Early {
+    fn prepare(places: &Places, options: &Serve) -> anyhow::Result<Self> {
+        let radius = match &options.config {
+            Some(path) => Trust::of(&places.data).settings(Some(path), Path::new("/"), &[])?.protect,
+            None => Radius::default(),
+        };
+        let tls = match (&options.tls_cert, &options.tls_key) {
+            (Some(certificate), Some(key)) => Some(listen::tls(certificate, key)?),
+            _ => None,
+        };
+        let http = bind(options.listen).with_context(|| format!("listening on {}", options.listen))?;
+        let for_ssh = |address| bind(address).with_context(|| format!("listening on {address} for SSH"));
+        let ssh = options.ssh.map(for_ssh).transpose()?;
+        verification::prepare(places, options.config.as_ref());
+        Ok(Self { radius, tls, http, ssh })
+    }
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// A sandbox takes some descriptors, a connection one: as many as this process may have. What is started in sandboxes has
@@ -105,25 +142,18 @@ fn check_drivers(engine: &Engine, listed: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve(data: Option<PathBuf>, mut options: Serve) -> anyhow::Result<u8> {
+async fn serve(data: Option<PathBuf>, mut options: Serve, early: Early) -> anyhow::Result<u8> {
     let weaken = options.weaken.as_deref().map(sloplet_policy::weakness::for_test).transpose()?;
     let mut buffers = options.buffers.map_or_else(|| memory::usual_buffers(memory::usable()), |size| size.0);
     if weaken == Some("server-limits") {
         (options.max_connections, buffers) = (1 << 20, 1 << 40);
     }
-    let radius = match &options.config {
-        Some(path) => Trust::of(&setup::places(data.clone())?.data).settings(Some(path), Path::new("/"), &[])?.protect,
-        None => Radius::default(),
-    };
+    let Early { radius, tls, http, ssh: ssh_listener } = early;
     let engine = Arc::new(setup::lasting_engine(data)?.protecting(radius).buffering(buffers));
     check_drivers(&engine, options.drivers.as_deref().unwrap_or_default())?;
     let places = engine.places().clone();
     let store = Store::open(&places.data)?;
-    let tls = match (&options.tls_cert, &options.tls_key) {
-        (Some(certificate), Some(key)) => Some(listen::tls(certificate, key)?),
-        _ => None,
-    };
-    let tcp = TcpListener::bind(options.listen).await.with_context(|| format!("listening on {}", options.listen))?;
+    let tcp = TcpListener::from_std(http)?;
     let address = tcp.local_addr()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", reachable(address));
@@ -152,7 +182,7 @@ async fn serve(data: Option<PathBuf>, mut options: Serve) -> anyhow::Result<u8> 
     }
     tokio::spawn(tidy::keep(sandboxes.clone()));
     if let Some(every) = options.verify_every {
-        tokio::spawn(verify_again(places.clone(), options.config.clone(), every.0));
+        tokio::spawn(verification::repeat(places.clone(), every.0));
     }
     let ssh = sloplet_ssh::Options {
         create: options.ssh_create,
@@ -160,7 +190,7 @@ async fn serve(data: Option<PathBuf>, mut options: Serve) -> anyhow::Result<u8> 
         authorized_keys: options.ssh_authorized_keys.clone(),
         remote_forward: options.ssh_remote_forward,
     };
-    open_ssh(&app, &places.data, options.ssh, ssh).await?;
+    open_ssh(&app, &places.data, ssh_listener, ssh)?;
     let run = places.own_run()?;
     let unix = bind_socket(&run)?;
     tracing::info!(%url, data = %places.data.display(), "serving");
@@ -185,18 +215,13 @@ async fn serve(data: Option<PathBuf>, mut options: Serve) -> anyhow::Result<u8> 
 }
 
 /// Speaks SSH: on a port, if one is given, and in any case with those who come over HTTP.
-async fn open_ssh(
+fn open_ssh(
     app: &App,
     data: &Path,
-    address: Option<SocketAddr>,
+    listener: Option<std::net::TcpListener>,
     options: sloplet_ssh::Options,
 ) -> anyhow::Result<()> {
-    let listener = match address {
-        Some(address) => {
-            Some(TcpListener::bind(address).await.with_context(|| format!("listening on {address} for SSH"))?)
-        }
-        None => None,
-    };
+    let listener = listener.map(TcpListener::from_std).transpose()?;
     let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
     let server = sloplet_ssh::Server::new(app.clone(), data, options, address).context("SSH")?;
     app.set_ssh(Arc::new(server.clone()));
@@ -226,30 +251,6 @@ fn storage(roots: &[Root]) -> anyhow::Result<Option<(Client, Vec<Root>)>> {
     }
 }
 
-/// Verifies the walls whenever the last result is too old. In a process of its own: it forks, and attacks the host, too.
-async fn verify_again(places: Places, config: Option<PathBuf>, every: Duration) {
-    loop {
-        let age = Records::of(&places.data).latest().map(|latest| Duration::from_secs(latest.age_seconds));
-        if let Some(left) = age.and_then(|age| every.checked_sub(age)).filter(|left| !left.is_zero()) {
-            tokio::time::sleep(left).await;
-        }
-        let mut command = std::process::Command::new(setup::PROGRAM);
-        command.args(["verify", "--json"]).env("SLOPLET_DATA", &places.data).env("SLOPLET_RUN", &places.run);
-        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        match config.as_ref().and_then(|path| std::path::absolute(path).ok()) {
-            Some(config) => command.arg("--config").arg(config),
-            None => command.arg("--no-config"),
-        };
-        match tokio::task::spawn_blocking(move || command.status()).await {
-            Ok(Ok(status)) if status.success() => tracing::info!("verified: nothing got out"),
-            Ok(Ok(status)) => tracing::error!(%status, "verification failed: run 'sloplet verify'"),
-            _ => tracing::error!("verification could not be started"),
-        }
-        // At least: whatever goes wrong must not go wrong without a pause.
-        tokio::time::sleep(every.clamp(Duration::from_secs(1), Duration::from_secs(60))).await;
-    }
-}
-
 /// Tells the secret of the first key: it is not kept, so never again.
 fn introduce(secret: &str, url: &str, domain: Option<&str>) {
     say!("API key (shown this once): {secret}");
@@ -272,7 +273,7 @@ fn bind_socket(folder: &Path) -> anyhow::Result<UnixListener> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context("removing the old socket"),
         _ => {}
     }
-    let bound = private::open_door(folder, SOCKET, SocketType::STREAM).map(std::os::unix::net::UnixListener::from);
+    let bound = door::open_door(folder, SOCKET, SocketType::STREAM).map(std::os::unix::net::UnixListener::from);
     let listener = bound.with_context(|| format!("listening on {}", path.display()))?;
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;

@@ -10,7 +10,8 @@ use minicbor::bytes::ByteVec;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
-use sloplet_policy::source::through;
+use sloplet_policy::Realm;
+use sloplet_policy::source::{find, through};
 use sloplet_sys::clone::SingleThreaded;
 use sloplet_sys::mount::{Attributes, set_attributes};
 
@@ -124,9 +125,18 @@ fn host_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
+/// A folder of the host without anything mounted below it. For a confined server it must be one that the server may have.
+fn clone_checked(path: &Path, check: fn(&Realm, &Path) -> std::io::Result<()>) -> Result<OwnedFd, Problem> {
+    let Some(realm) = Realm::get() else { return clone_tree(path, false) };
+    let step = format!("open {}", path.display());
+    let (found, real) = find(path).during(&step)?;
+    check(realm, &real).during(&step)?;
+    clone_open(&found).during(&step)
+}
+
 /// A layer, read-only; its owners are shifted into the sandbox's range.
 fn open_layer(path: &Path, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Problem> {
-    let layer = clone_tree(path, false)?;
+    let layer = clone_checked(path, Realm::check_data)?;
     let attributes = Attributes::READ_ONLY | Attributes::NO_DEV;
     if let Err(error) = set_attributes(layer.as_fd(), attributes, false, shift) {
         let step = format!("shift the owners of {}", path.display());
@@ -141,7 +151,7 @@ fn open_layer(path: &Path, shift: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Pro
 
 /// A system folder of the host, read-only, without anything mounted below it.
 fn open_system(path: &Path, lacks: Lacks<'_>) -> Result<OwnedFd, Problem> {
-    let tree = clone_tree(path, false)?;
+    let tree = clone_checked(path, Realm::check_system)?;
     let attributes = flags(true, lacks);
     set_attributes(tree.as_fd(), attributes, false, None).during(&format!("make {} read-only", path.display()))?;
     Ok(tree)
@@ -158,6 +168,10 @@ pub fn open_mount(
 ) -> Result<OwnedFd, Problem> {
     let path = host_path(&mount.from);
     let step = format!("mount {}", path.display());
+    // No link on this path is followed, so what is checked is what is opened.
+    if let Some(realm) = Realm::get().filter(|_| !lacks("protected-paths")) {
+        realm.check_shown(path).during(&step)?;
+    }
     let source = mount.open()?;
     let is_file = FileType::from_raw_mode(fstat(&source).during(&step)?.st_mode) == FileType::RegularFile;
     let tree = match mount.ids.is_some() && is_file {

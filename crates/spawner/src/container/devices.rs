@@ -9,6 +9,8 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, makedev, mkdir, mknodat, open};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
+use sloplet_policy::Realm;
+use sloplet_policy::source::through;
 use sloplet_sys::mount::{Attributes, set_attributes};
 
 use super::root::{attach as attach_mount, new_filesystem, place};
@@ -100,6 +102,9 @@ fn add(at: &Path, privilege: &Privilege, node: &Device) -> Result<(), Problem> {
     let (from, to) = (Path::new(OsStr::from_bytes(&node.from)), Path::new(OsStr::from_bytes(&node.to)));
     let step = format!("show the device {}", from.display());
     let source = open(from, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(&step)?;
+    if let Some(realm) = Realm::get() {
+        realm.check_device(&std::fs::read_link(through(&source)).during(&step)?).during(&step)?;
+    }
     let found = fstat(&source).during(&step)?;
     let name = to.strip_prefix("/dev").ok().filter(|_| FileType::from_raw_mode(found.st_mode).is_char_device());
     let Some(name) = name else { return Err(Problem::plain(&step, "it is no character device below /dev")) };

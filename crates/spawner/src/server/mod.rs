@@ -18,6 +18,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, accept_with};
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit, setsid, umask};
+use sloplet_policy::Realm;
 use sloplet_sys::clone::SingleThreaded;
 
 use crate::cgroup::{self, Cgroups};
@@ -132,7 +133,17 @@ impl Server {
             thread.replace_standard_fds(null.as_fd()).during("detach the standard descriptors")?;
             raise_file_limit();
         }
-        let cgroups = Cgroups::of(&setup.tables);
+        // A confined server's word is not enough.
+        let cgroups = match Realm::get() {
+            Some(realm) => {
+                realm.check_run(Path::new(&setup.run_dir)).during("use the run folder")?;
+                if setup.walls == Walls::Process {
+                    return Err(Problem::plain("start", "a server has no walls of this kind"));
+                }
+                Cgroups::of(&cgroup::Tables::read())
+            }
+            None => Cgroups::of(&setup.tables),
+        };
         let owner = Owner::register(Path::new(&setup.run_dir), &cgroups)?;
         match setup.walls {
             Walls::Container => {
