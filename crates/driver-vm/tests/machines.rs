@@ -71,6 +71,7 @@ impl World {
             files: &self.files,
             memory: None,
             claimable: false,
+            ear: false,
         }
     }
 }
