@@ -23,7 +23,9 @@ fn scaled(full: usize, usual: usize) -> usize {
 #[test]
 fn idle_http2_connections_stop_neither_the_server_nor_its_socket_nor_its_end() {
     let host = Host::shared();
-    let server = Server::start_with(&host.root(), &["--destroy-on-exit", "--max-connections", "64"]);
+    // In full size, with the places that a server has unless told otherwise.
+    let places = scaled(4096, 64).to_string();
+    let server = Server::start_with(&host.root(), &["--destroy-on-exit", "--max-connections", &places]);
     let mut held: Vec<TcpStream> = (0..scaled(4096, 200))
         .map(|_| {
             let mut stream = http::connect(&server.address);
