@@ -17,6 +17,10 @@ use crate::link::Link;
 const MIN_READ: usize = 16 * 1024;
 const MAX_READ: usize = 512 * 1024;
 
+/// Bytes of one turn. Then those who wait for them come first: otherwise what they have not taken yet piles up, for as many
+/// streams as the agent has, while the socket always has more.
+const TURN: usize = 1024 * 1024;
+
 /// A ping carries at most this much.
 const MAX_PING: usize = 8;
 
@@ -171,6 +175,10 @@ impl<R: AsyncRead + Unpin> Future for Driver<R> {
                         this.read_size = MAX_READ.min(this.read_size * 2);
                     }
                     match this.dispatch() {
+                        Ok(()) if received >= TURN => {
+                            cx.waker().wake_by_ref();
+                            return Poll::Pending;
+                        }
                         Ok(()) => continue,
                         Err(error) => error,
                     }
