@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sloplet_engine::DriverError;
+use sloplet_monitor::{Done, Task, perform, task};
+use sloplet_policy::Realm;
 use sloplet_policy::devices::Shown;
 
 use crate::accel::Accel;
@@ -89,20 +91,34 @@ pub fn device(data_dir: &Path) -> Result<Shown, DriverError> {
     if open_to_all() {
         return Ok(shown(DEVICE.into()));
     }
-    let number = fs::metadata(DEVICE).map_err(|error| failed(step, error))?.rdev();
-    let node = data_dir.join(cache::FOLDER).join("kvm");
-    let is_it = |meta: fs::Metadata| meta.file_type().is_char_device() && meta.rdev() == number;
-    if !fs::symlink_metadata(&node).is_ok_and(is_it) {
-        let draft = data_dir.join(cache::FOLDER).join(format!("kvm.{}", std::process::id()));
-        let _ = fs::remove_file(&draft);
-        let made = mknodat(CWD, &draft, FileType::CharacterDevice, Mode::empty(), number)
-            .map_err(std::io::Error::from)
-            .and_then(|()| fs::set_permissions(&draft, fs::Permissions::from_mode(0o666)))
-            .and_then(|()| fs::rename(&draft, &node));
-        made.map_err(|error| failed(step, error))?;
-    }
-    Ok(shown(node))
+    let folder = data_dir.join(cache::FOLDER);
+    perform::<()>(&NODE, &folder, Vec::new()).map_err(|error| failed(step, error))?;
+    Ok(shown(folder.join("kvm")))
 }
+
+/// Makes a device of our own that all may open. Only root can make one, and a confined server is root in name alone.
+pub static NODE: Task = Task {
+    name: "kvm-node",
+    run: |input, _| {
+        let folder: PathBuf = fs::canonicalize(task::input::<PathBuf>(input)?)?;
+        if let Some(realm) = Realm::get() {
+            realm.check_data(&folder)?;
+        }
+        let number = fs::metadata(DEVICE)?.rdev();
+        let node = folder.join("kvm");
+        let is_it = |meta: fs::Metadata| meta.file_type().is_char_device() && meta.rdev() == number;
+        if !fs::symlink_metadata(&node).is_ok_and(is_it) {
+            let draft = folder.join(format!("kvm.{}", std::process::id()));
+            let _ = fs::remove_file(&draft);
+            let mask = rustix::process::umask(Mode::empty());
+            let made = mknodat(CWD, &draft, FileType::CharacterDevice, Mode::from_raw_mode(0o666), number);
+            rustix::process::umask(mask);
+            made?;
+            fs::rename(&draft, &node)?;
+        }
+        Done::with(&())
+    },
+};
 
 /// Boots a guest that says a word and ends, unless that was tried before.
 pub fn probe(data_dir: &Path, qemu: &Path, kernel: &Kernel, boot: &Boot) -> Result<Kvm, DriverError> {

@@ -23,13 +23,14 @@ use sloplet_sys::private;
 use crate::verification;
 
 /// Everything that the monitor does for a server. A task that is not here is done by nobody.
-static TASKS: [&Task; 12] = [
+static TASKS: [&Task; 13] = [
     &user_namespace::MAP_IDS,
     &verification::VERIFY,
     &sloplet_image::outside::READ,
     &sloplet_driver_docker::container::LOOK,
     &sloplet_driver_docker::egress::OPEN,
     &sloplet_driver_oci::probe::PROBE,
+    &sloplet_driver_vm::kvm::NODE,
     &sloplet_spawner::door::KNOCK,
     &sloplet_spawner::door::OPEN_DOOR,
     &sloplet_spawner::launcher::LAUNCH,

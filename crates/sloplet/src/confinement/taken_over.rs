@@ -65,7 +65,10 @@ pub fn main(words: &[String]) -> anyhow::Result<()> {
     // What a server must still be able to do.
     show(&places, &image, &beyond.display().to_string()).context("an ordinary folder is not shown any more")?;
     // Last: whoever succeeds is somebody else from then on.
-    report("new-namespaces", SingleThreaded::prove().and_then(|thread| thread.unshare(Kinds::USER)).map_err(Into::into));
+    report(
+        "new-namespaces",
+        SingleThreaded::prove().and_then(|thread| thread.unshare(Kinds::USER)).map_err(Into::into),
+    );
     Ok(())
 }
 
@@ -101,8 +104,7 @@ fn show(places: &Places, image: &sloplet_image::Image, folder: &str) -> anyhow::
     let bind = Bind { from: PathBuf::from(folder), ..format!("{folder}:/shown").parse()? };
     let spec = Spec { mounts: vec![bind], ..Spec::default() };
     let driver = Namespaces::new(Path::new(setup::PROGRAM), &places.own_run()?, &places.data, 1);
-    let wanted =
-        Wanted { id: "taken", spec: &spec, image, egress: false, files: &[], memory: None, claimable: false };
+    let wanted = Wanted { id: "taken", spec: &spec, image, egress: false, files: &[], memory: None, claimable: false };
     setup::runtime()?.block_on(async {
         let machine = driver.create(wanted).await?;
         machine.destroy().await?;
