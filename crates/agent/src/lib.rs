@@ -47,6 +47,9 @@ pub mod door;
 mod exec;
 mod failure;
 mod files;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod killing;
 mod lingering;
 mod listen;

@@ -303,6 +303,20 @@ impl Unpack {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+impl Unpack {
+    /// Takes a whole archive; see [`crate::fuzzing`].
+    pub(crate) fn all<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) -> Result<(), Failure> {
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                let used = self.consume(piece)?;
+                piece = &piece[used..];
+            }
+        }
+        self.finish()
+    }
+}
+
 /// Counts `left` down by as much of `input` as it covers, and returns how much that is.
 fn take(input: &[u8], left: &mut u64) -> usize {
     let taken = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));

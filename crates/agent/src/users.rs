@@ -178,6 +178,15 @@ fn try_read(root: &Root, path: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(content)
 }
 
+/// Looks a user up in databases from an image; see [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub fn fuzzed(asked: &str, passwd: &[u8], group: &[u8]) {
+    if let Ok(user) = look_up(asked, passwd, || group.to_vec()) {
+        assert!(user.groups.len() <= MAX_GROUPS, "{} groups", user.groups.len());
+        assert!(!user.home.contains(&0), "{:?}", user.home);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -168,7 +168,8 @@ fn question(body: &[u8]) -> Option<(Option<String>, String, usize, u16, u16)> {
         // Compression has nothing to point at in a question.
         let label = body.get(at..at + length).filter(|_| length <= 63)?;
         at += length;
-        if at > 255 {
+        // A name has 255 bytes at most, with the zero at its end.
+        if at > 254 {
             return None;
         }
         if !name.is_empty() {
@@ -259,6 +260,9 @@ mod tests {
         assert_eq!((odd.name, odd.shown.as_str()), (None, "a\\000b.c\\127"));
         let long = vec!["a".repeat(60); 5].join(".");
         assert!(Query::parse(&ask(&long, 1, &[])).is_err(), "more than 255 bytes");
+        let longest = |last: usize| [vec!["a".repeat(63); 3].join("."), "b".repeat(last)].join(".");
+        assert_eq!(Query::parse(&ask(&longest(61), 1, &[])).unwrap().name.unwrap().len(), 253);
+        assert!(Query::parse(&ask(&longest(62), 1, &[])).is_err(), "256 bytes, with the zero at its end");
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub mod doorway;
 pub mod egress;
 pub mod event;
 mod first;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
 pub mod host;
 mod http;

@@ -212,13 +212,18 @@ fn read(file: &Path) -> Result<Specification, String> {
         return Err(format!("it has {length} bytes, and at most {MAX_BYTES} are read"));
     }
     let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
-    let value = match file.extension().is_some_and(|kind| kind == "yaml") {
+    parse(&text, file.extension().is_some_and(|kind| kind == "yaml"))
+}
+
+/// Reads a specification in YAML or JSON.
+fn parse(text: &str, yaml: bool) -> Result<Specification, String> {
+    let value = match yaml {
         true => {
-            let documents = YamlLoader::load_from_str(&text).map_err(|error| error.to_string())?;
+            let documents = YamlLoader::load_from_str(text).map_err(|error| error.to_string())?;
             let [document] = documents.as_slice() else { return Err("it must have one document".into()) };
             from_yaml(document)?
         }
-        false => serde_json::from_str(&text).map_err(|error| error.to_string())?,
+        false => serde_json::from_str(text).map_err(|error| error.to_string())?,
     };
     let found: Specification = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let plain =
@@ -347,6 +352,14 @@ fn push(all: &mut Vec<Shown>, one: Shown) {
 fn inside(path: &str) -> Result<String, String> {
     let plain = path.starts_with('/') && !path.contains('\0') && !path.split('/').any(|part| part == "..");
     plain.then(|| path.to_owned()).ok_or_else(|| format!("'{}' is no absolute path without '..'", path.escape_debug()))
+}
+
+/// What every device of a specification needs; see [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) fn everything(text: &str, yaml: bool) -> Option<Devices> {
+    let found = vec![(PathBuf::from("fuzz"), parse(text, yaml).ok()?)];
+    let cdi = Cdi { folders: Vec::new(), found };
+    cdi.resolve(&cdi.names()).ok()
 }
 
 #[cfg(test)]

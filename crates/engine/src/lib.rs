@@ -30,6 +30,9 @@ pub mod data;
 pub mod driver;
 pub mod engine;
 pub mod failpoint;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod journal;
 pub mod life;
 pub mod origins;

@@ -258,6 +258,15 @@ fn armour(content: &[u8], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
+/// The patch between two contents of a file; see [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) fn between(name: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let blob = |content: &[u8]| Blob { mode: 0o100_644, content: content.to_vec() };
+    let mut out = Vec::new();
+    section(name, Some(&blob(old)), Some(&blob(new)), Instant::now() + PATIENCE, &mut out);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

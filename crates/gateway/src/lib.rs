@@ -28,6 +28,9 @@ mod body;
 mod denied;
 pub mod event;
 mod exchange;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gateway;
 mod headers;
 pub mod llm;

@@ -48,6 +48,9 @@ mod distribution;
 mod draft;
 mod error;
 mod exclude;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod host;
 pub mod host_allowlist;

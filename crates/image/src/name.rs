@@ -5,6 +5,9 @@ use crate::error::ImageError;
 /// File names end at 255 bytes, and `/` takes three once encoded.
 const MAX_NAME_BYTES: usize = 180;
 
+/// The longest file name, less a tag that may be added.
+const MAX_FILE_BYTES: usize = 255 - ":latest".len();
+
 /// The one form under which an image is stored: `alpine` and `docker.io/library/alpine` are both `alpine:latest`.
 pub(crate) fn canonical(name: &str) -> Result<String, ImageError> {
     let bad = |reason| ImageError::BadName { name: crate::error::printable(name.as_bytes()), reason };
@@ -17,8 +20,15 @@ pub(crate) fn canonical(name: &str) -> Result<String, ImageError> {
     if name.split(['/', ':', '@']).any(|part| part.is_empty() || part.starts_with(['.', '-'])) {
         return Err(bad("no part of it may be empty or begin with '.' or '-'"));
     }
-    let name = name.strip_prefix("docker.io/").or_else(|| name.strip_prefix("index.docker.io/")).unwrap_or(name);
-    let name = name.strip_prefix("library/").unwrap_or(name);
+    // All of them, or the canonical form of a name would have another canonical form.
+    let usual = ["docker.io/", "index.docker.io/", "library/"];
+    let mut name = name;
+    while let Some(rest) = usual.iter().find_map(|prefix| name.strip_prefix(prefix)) {
+        name = rest;
+    }
+    if file_name(name).len() > MAX_FILE_BYTES {
+        return Err(bad("it has too many parts"));
+    }
     if name.contains('@') {
         return Ok(name.to_owned());
     }
@@ -71,6 +81,20 @@ mod tests {
             assert!(canonical(name).is_err(), "{name:?} must be refused");
         }
         assert_eq!(file_name("me/app:1"), "me%2Fapp:1.json");
+    }
+
+    #[test]
+    fn a_canonical_name_is_its_own_canonical_name() {
+        for name in ["library/library/a", "docker.io/docker.io/a", "library/docker.io/library/a"] {
+            assert_eq!(canonical(name).unwrap(), "a:latest", "{name}");
+        }
+        assert!(canonical("docker.io/library/host").is_err());
+    }
+
+    #[test]
+    fn a_name_of_many_parts_that_no_file_could_have_is_refused() {
+        assert!(canonical(&["a"; 90].join("/")).is_err());
+        assert!(file_name(&canonical(&["aaa"; 41].join("/")).unwrap()).len() <= 255);
     }
 
     #[test]

@@ -111,7 +111,7 @@ struct RunConfig {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct DockerManifest {
+pub(crate) struct DockerManifest {
     config: String,
     layers: Vec<String>,
 }
@@ -257,7 +257,7 @@ impl ConfigFile {
         self.rootfs.diff_ids.iter().map(|id| hex_of(id).map(str::to_owned)).collect()
     }
 
-    fn run_config(&self) -> ImageConfig {
+    pub(crate) fn run_config(&self) -> ImageConfig {
         let Some(config) = &self.config else {
             return ImageConfig::default();
         };

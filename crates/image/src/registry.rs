@@ -153,14 +153,14 @@ impl Registry {
 
 /// What a registry wants to see.
 #[derive(Debug, PartialEq, Eq)]
-enum Challenge {
+pub(crate) enum Challenge {
     Basic,
     Bearer { realm: String, service: Option<String> },
 }
 
 impl Challenge {
     /// Reads `Bearer realm="…",service="…"`.
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (scheme, mut rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         if scheme.eq_ignore_ascii_case("basic") {
             return Some(Self::Basic);

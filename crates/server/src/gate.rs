@@ -193,7 +193,7 @@ fn whose(app: &App, request: &Request<Body>) -> Whose {
 }
 
 /// Takes `<port>-<id>.<domain>` apart.
-fn from_host(request: &Request<Body>) -> Option<(u16, String)> {
+pub(crate) fn from_host(request: &Request<Body>) -> Option<(u16, String)> {
     let host = request.uri().host().or_else(|| {
         let host = request.headers().get(header::HOST)?.to_str().ok()?;
         Some(host.rsplit_once(':').map_or(host, |(name, _)| name))
@@ -204,7 +204,7 @@ fn from_host(request: &Request<Body>) -> Option<(u16, String)> {
     plain.then_some((port.parse().ok()?, id.to_owned()))
 }
 
-fn has_signature(query: Option<&str>) -> bool {
+pub(crate) fn has_signature(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("signature=")))
 }
 

@@ -22,6 +22,9 @@ pub mod bodies;
 pub mod browser;
 pub mod e2b;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gate;
 pub mod guesses;
 pub mod listen;

@@ -263,7 +263,7 @@ async fn forward(
 }
 
 /// Makes a client's request one to the server inside.
-fn prepare(request: &mut Request<Body>, own_host: &str, prefix: &str) -> Result<(), axum::http::Error> {
+pub(crate) fn prepare(request: &mut Request<Body>, own_host: &str, prefix: &str) -> Result<(), axum::http::Error> {
     let whole = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     let rest = whole.strip_prefix(prefix).unwrap_or(whole);
     let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
@@ -313,7 +313,7 @@ fn own_cookies(headers: &HeaderMap, prefix: &str) -> String {
 }
 
 /// Keeps an answer to its preview: no header that means the whole origin, and cookies for its own path alone.
-fn confine(headers: &mut HeaderMap, prefix: &str) {
+pub(crate) fn confine(headers: &mut HeaderMap, prefix: &str) {
     if !prefix.is_empty() {
         strip(headers, &ORIGIN_WIDE);
     }

@@ -23,6 +23,9 @@
 pub mod authorized;
 mod crowd;
 mod forward;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guest;
 pub mod host_key;
 mod listening;

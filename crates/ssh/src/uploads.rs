@@ -168,19 +168,19 @@ fn moved(fields: &mut Fields<'_>) -> Option<FileChanged> {
 
 /// A stream, cut into messages.
 #[derive(Default)]
-struct Messages {
+pub(crate) struct Messages {
     bytes: Vec<u8>,
     lost: bool,
 }
 
 impl Messages {
-    fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         if !self.lost {
             self.bytes.extend_from_slice(bytes);
         }
     }
 
-    fn next(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
         let (length, rest) = self.bytes.split_first_chunk::<4>()?;
         let length = u32::from_be_bytes(*length) as usize;
         if length > MESSAGE {

@@ -451,7 +451,7 @@ pub struct Exit {
 impl Exit {
     /// The code a shell would report: its own, or 128 + signal.
     pub fn shell_code(&self) -> i32 {
-        self.code.or(self.signal.map(|signal| 128 + signal)).unwrap_or(255)
+        self.code.or(self.signal.map(|signal| signal.saturating_add(128))).unwrap_or(255)
     }
 }
 

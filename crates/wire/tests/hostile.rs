@@ -558,3 +558,10 @@ fn deep_nesting_does_not_exhaust_the_stack() {
         }
     }
 }
+
+#[test]
+fn an_impossible_signal_of_an_agent_does_not_overflow_the_exit_code() {
+    let exit = Exit { signal: Some(i32::MAX), ..Exit::default() };
+    assert_eq!(exit.shell_code(), i32::MAX);
+    assert_eq!(Exit { signal: Some(9), ..Exit::default() }.shell_code(), 137);
+}

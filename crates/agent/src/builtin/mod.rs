@@ -7,6 +7,9 @@
 mod connect;
 mod sftp;
 
+#[cfg(feature = "fuzzing")]
+pub use sftp::fields as sftp_fields;
+
 use std::ffi::CString;
 
 use sloplet_wire::{Builtin, ErrorCode, Failure};

@@ -99,7 +99,7 @@ impl Manifest {
     }
 
     /// Reads one that came from elsewhere.
-    pub(super) fn read(bytes: &[u8], limits: &Limits, store: &Path) -> Result<Self, ImageError> {
+    pub(crate) fn read(bytes: &[u8], limits: &Limits, store: &Path) -> Result<Self, ImageError> {
         let bad = |reason: String| ImageError::BadArchive { reason };
         // Version and format first: a newer one may have fields that are not known here.
         #[derive(Deserialize)]

@@ -71,7 +71,7 @@ pub fn moment(name: &str, text: &str) -> Result<u64, ApiError> {
 }
 
 /// A list of kinds.
-fn kinds(text: &str) -> Result<Vec<String>, ApiError> {
+pub(crate) fn kinds(text: &str) -> Result<Vec<String>, ApiError> {
     let known = |kind: &str| match KINDS.contains(&kind) {
         true => Ok(kind.to_owned()),
         false => {

@@ -111,7 +111,7 @@ pub struct At {
     user: Option<String>,
 }
 
-pub(super) fn target(path: String, user: Option<String>) -> Result<Target, ApiError> {
+pub(crate) fn target(path: String, user: Option<String>) -> Result<Target, ApiError> {
     if path.is_empty() || path.len() > 4095 || path.contains('\0') {
         return Err(ApiError::bad_request("path: give 1 to 4095 bytes without NUL"));
     }
@@ -119,7 +119,7 @@ pub(super) fn target(path: String, user: Option<String>) -> Result<Target, ApiEr
 }
 
 /// Permission bits in octal.
-fn mode(text: &str) -> Result<u32, ApiError> {
+pub(crate) fn mode(text: &str) -> Result<u32, ApiError> {
     match u32::from_str_radix(text, 8) {
         Ok(bits) if bits <= 0o7777 && !text.starts_with('+') => Ok(bits),
         _ => Err(ApiError::bad_request("mode: write permission bits in octal, like 0644")),

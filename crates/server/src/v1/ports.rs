@@ -78,7 +78,7 @@ async fn read_table(live: &Live, path: &str) -> Result<String, ApiError> {
 }
 
 /// Ports that a table of the kernel's says are listened on.
-fn listening(table: &str) -> Vec<u16> {
+pub(crate) fn listening(table: &str) -> Vec<u16> {
     let port = |line: &str| {
         let mut words = line.split_whitespace();
         let local = words.nth(1)?;

@@ -172,3 +172,28 @@ fn fill(mut buffer: &mut [u8]) -> io::Result<bool> {
     }
     Ok(true)
 }
+
+/// Reads the fields of a message without acting on it; see [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub fn fields(message: &[u8]) {
+    let mut fields = Fields(message);
+    let (Ok(_), Ok(id)) = (fields.byte(), fields.number()) else { return };
+    let rest = fields.0;
+    for paths in 0..3 {
+        let mut fields = Fields(rest);
+        let read = (0..paths).try_for_each(|_| fields.path().map(|path| assert!(!path.as_os_str().is_empty())));
+        if read.is_ok()
+            && let Ok(attributes) = attributes::Attributes::read(&mut fields)
+        {
+            let mut reply = Reply::default();
+            reply.begin(id);
+            reply.attributes(&attributes);
+            let _ = (attributes.mode(0o666), attributes.ids(), attributes.stamps());
+        }
+    }
+    // Only what names a handle: none is open, so nothing is done.
+    let mut server = Server { home: PathBuf::from("/"), handles: Handles::default(), reply: Reply::default() };
+    for kind in [kind::CLOSE, kind::READ, kind::WRITE, kind::FSTAT, kind::FSETSTAT, kind::READDIR] {
+        assert!(server.answer(kind, &mut Fields(rest)).is_err(), "a handle that is not open");
+    }
+}

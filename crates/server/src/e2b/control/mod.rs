@@ -7,23 +7,23 @@
 //! Secrets, and what network rules say beyond what may be reached, are kept and returned, but nothing acts on them.
 
 mod content;
-mod create;
+pub(crate) mod create;
 mod domain;
 mod extract;
 mod files;
 mod list;
 mod logs;
 mod metrics;
-mod network;
-mod page;
-mod query;
+pub(crate) mod network;
+pub(crate) mod page;
+pub(crate) mod query;
 mod sandboxes;
-mod secrets;
+pub(crate) mod secrets;
 mod shown;
 mod snapshots;
-mod tags;
-mod templates;
-mod time;
+pub(crate) mod tags;
+pub(crate) mod templates;
+pub(crate) mod time;
 mod tree;
 mod volumes;
 

@@ -77,7 +77,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// Whom the client names: the user of HTTP's basic authentication, without a password.
-fn user(headers: &HeaderMap) -> Result<Option<String>, RpcError> {
+pub(crate) fn user(headers: &HeaderMap) -> Result<Option<String>, RpcError> {
     let Some(encoded) = text(headers, "authorization").and_then(|value| value.strip_prefix("Basic ")) else {
         return Ok(None);
     };
@@ -87,7 +87,7 @@ fn user(headers: &HeaderMap) -> Result<Option<String>, RpcError> {
     Ok((!name.is_empty()).then(|| name.to_owned()))
 }
 
-fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, RpcError> {
+pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, RpcError> {
     let Some(value) = headers.get("connect-timeout-ms") else { return Ok(None) };
     let number = value.to_str().ok().filter(|text| text.len() <= 10 && text.bytes().all(|byte| byte.is_ascii_digit()));
     let milliseconds: Option<u64> = number.and_then(|text| text.parse().ok());

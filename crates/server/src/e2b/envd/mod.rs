@@ -5,19 +5,19 @@
 //! - `filesystem`, `entry`, `watch`, `watchers`: what is where, and changes of that.
 //! - `files`, `upload`, `gzip`, `signature`: content of files; `rest`: what is left of a refused body.
 
-mod call;
-mod connect;
-mod entry;
+pub(crate) mod call;
+pub(crate) mod connect;
+pub(crate) mod entry;
 mod files;
-mod filesystem;
-mod gzip;
+pub(crate) mod filesystem;
+pub(crate) mod gzip;
 mod input;
-mod json;
+pub(crate) mod json;
 mod output;
-mod process;
+pub(crate) mod process;
 pub(crate) mod rest;
-mod signature;
-mod upload;
+pub(crate) mod signature;
+pub(crate) mod upload;
 mod watch;
 mod watchers;
 

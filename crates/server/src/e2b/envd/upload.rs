@@ -161,7 +161,7 @@ where
 }
 
 /// The metadata that the headers name.
-fn metadata(headers: &HeaderMap) -> Result<Vec<Attribute>, ApiError> {
+pub(crate) fn metadata(headers: &HeaderMap) -> Result<Vec<Attribute>, ApiError> {
     let invalid = |message: String| ApiError::bad_request(format!("invalid metadata: {message}"));
     let printable = |bytes: &[u8]| bytes.iter().all(|byte| (0x20..0x7f).contains(byte));
     let (mut found, mut size) = (Vec::new(), 0);

@@ -1,13 +1,11 @@
-//! Bytes of a connection, cut at arbitrary places: same frames however they are cut, and every payload decodes or is
-//! refused. The first byte is the length of the pieces.
-//!
-//! `cargo +nightly fuzz run stream -- -max_len=4096`
+//! A connection's bytes, cut anywhere: the same frames, and every payload is read or refused.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use sloplet_wire::message::from_bytes;
 use sloplet_wire::{Decoder, Event, Fatal, Header, Hello, Kind, Request, WireError};
+
+use crate::{Target, support};
+
+pub const TARGET: Target = Target { run, seeds, words: &[], longest: 4096 };
 
 fn cut<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<(Header, Vec<u8>)>, Option<WireError>) {
     let mut decoder = Decoder::new();
@@ -26,11 +24,9 @@ fn cut<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<(Header, Vec<u8>)>, O
     (frames, None)
 }
 
-fuzz_target!(|bytes: &[u8]| {
-    let Some((length, stream)) = bytes.split_first() else {
-        return;
-    };
-    let pieces = cut(stream.chunks(usize::from(*length) + 1));
+fn run(bytes: &[u8]) {
+    let Some((size, stream)) = support::pieces(bytes) else { return };
+    let pieces = cut(stream.chunks(size));
     assert_eq!(pieces, cut(std::iter::once(stream)));
     for (header, payload) in pieces.0 {
         match header.kind {
@@ -41,4 +37,9 @@ fuzz_target!(|bytes: &[u8]| {
             _ => {}
         }
     }
-});
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let frames = support::wire_frames();
+    support::in_pieces([frames.clone(), vec![frames.concat()]].concat())
+}
