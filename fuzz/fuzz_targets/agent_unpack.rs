@@ -6,7 +6,7 @@ pub const TARGET: Target = Target { run, seeds, words: &["path=", "size=", "../"
 
 fn run(bytes: &[u8]) {
     let Some((size, archive)) = support::pieces(bytes) else { return };
-    support::within_folder(|folder| sloplet_agent::fuzzing::unpack_beneath(archive, folder, size))
+    support::within_folder(|folder| sloplet_agent::fuzzing::unpack_beneath(&support::summed(archive), folder, size))
 }
 
 fn seeds() -> Vec<Vec<u8>> {

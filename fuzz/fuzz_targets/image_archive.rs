@@ -1,18 +1,43 @@
-//! Exported snapshots, taken into a store: only what is whole and sealed.
+//! Exported snapshots, taken into a store: only what is whole and sealed. The first byte says what is done to the rest before:
+//! nothing, or sums, compression and a seal, so that what is within is reached.
+
+use sha2::{Digest, Sha256};
 
 use crate::{Target, support};
 
-pub const TARGET: Target = Target { run, seeds, words: &["sloplet1", "sloplet-snapshot.json"], longest: 4096 };
+pub const TARGET: Target = Target {
+    run,
+    seeds,
+    words: &["sloplet1", "sloplet-snapshot.json", "layers/a/", "\"packed\":true", "\"entries\":1", "\"layers\":["],
+    longest: 8192,
+};
 
 fn run(bytes: &[u8]) {
-    support::within_folder(|folder| sloplet_image::fuzzing::snapshot_archive(bytes, folder))
+    let Some((how, rest)) = bytes.split_first() else { return };
+    let archive = if how % 4 == 0 { rest.to_vec() } else { sealed(&support::summed(rest)) };
+    support::within_folder(|folder| sloplet_image::fuzzing::snapshot_archive(&archive, folder));
+}
+
+/// As an export ends: a frame that decompressors skip, with the digest of all before it.
+fn sealed(tar: &[u8]) -> Vec<u8> {
+    let mut packed = zstd::encode_all(tar, 1).expect("compression in memory");
+    let digest = Sha256::digest(&packed);
+    packed.extend_from_slice(b"\x53\x2a\x4d\x18\x28\x00\x00\x00sloplet1");
+    packed.extend_from_slice(&digest);
+    packed
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    vec![
-        vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b, 0x4c, 0x4a, 6, 0, 0xc2, 0x41, 0x24, 0x35, 3, 0, 0, 0],
-        vec![0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x19, 0, 0, b'a', b'b', b'c', 0x3f, 0xba, 0xc4, 0x59],
-        vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, 3, 0x19, 0, 0, b'a', b'b', b'c'],
-        b"plain".to_vec(),
+    let manifest = format!(
+        r#"{{"format":"sloplet-snapshot","version":1,"architecture":"{}","config":{{}},"layers":[{{"name":"a","packed":true,"bytes":7,"entries":2}}],"snapshot":null}}"#,
+        std::env::consts::ARCH
+    );
+    let tar = [
+        support::member("sloplet-snapshot.json", b'0', "", manifest.as_bytes()),
+        support::member("layers/a/", b'5', "", b""),
+        support::member("layers/a/file", b'0', "", b"content"),
+        vec![0; 1024],
     ]
+    .concat();
+    vec![[&[1], tar.as_slice()].concat(), [&[0], sealed(&tar).as_slice()].concat()]
 }

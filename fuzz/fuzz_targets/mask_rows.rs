@@ -12,7 +12,7 @@ pub const TARGET: Target = Target {
     longest: 1024,
 };
 
-const RULES: &str = "[table.t]\na = \"keep\"\nb = \"email\"\n\"*\" = \"text\"\n";
+const RULES: &str = "[table.t]\na = \"keep\"\nb = \"email\"\n\"*\" = \"keep\"\n";
 const REAL: &str = "jane.doe.4711@example.org";
 
 fn run(bytes: &[u8]) {

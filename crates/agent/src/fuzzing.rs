@@ -1,6 +1,7 @@
 //! What the fuzz targets in `fuzz/` may call of this crate, with what must hold for any bytes of a client or an image.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -27,15 +28,17 @@ pub fn unpack_beneath(bytes: &[u8], folder: &Path, size: usize) {
         device: None,
         listener: None,
         door: None,
-        identity: Identity::Fixed { uid: own.uid(), gid: own.gid(), name: "user".into(), home: "/home".into() },
+        identity: Identity::Fixed { uid: own.uid(), gid: own.gid(), name: "user".into(), home: home.clone() },
         root: root.clone(),
         oom_score: None,
         command_filter: None,
         spare_filter: None,
     };
     if let Ok(context) = Context::new(&config) {
-        let target = Target { path: b"/home".to_vec().into(), ..Target::default() };
+        let path = home.as_os_str().as_bytes().to_vec();
+        let target = Target { path: path.into(), ..Target::default() };
         let unpack = Subject::new(&context, &target).and_then(|subject| Unpack::new(&context, subject));
+        assert!(unpack.is_ok(), "the folder is not taken: {:?}", unpack.err());
         if let Ok(mut unpack) = unpack {
             let _ = unpack.all(bytes.chunks(size.max(1)));
         }

@@ -30,7 +30,10 @@ fn within_runtime<T>(future: impl Future<Output = T>) -> Option<T> {
     })
 }
 
-fn pieces(bytes: &[u8], size: usize) -> impl futures_util::Stream<Item = std::io::Result<Bytes>> + Send + Unpin + use<> {
+fn pieces(
+    bytes: &[u8],
+    size: usize,
+) -> impl futures_util::Stream<Item = std::io::Result<Bytes>> + Send + Unpin + use<> {
     let pieces: Vec<_> = bytes.chunks(size.max(1)).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     stream::iter(pieces)
 }
