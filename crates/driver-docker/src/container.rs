@@ -359,7 +359,7 @@ mod tests {
     }
 
     fn wanted<'a>(spec: &'a Spec, image: &'a Image) -> Wanted<'a> {
-        Wanted { id: "a", spec, image, egress: false, files: &[], memory: None, claimable: false }
+        Wanted { id: "a", spec, image, egress: false, files: &[], memory: None, claimable: false, ear: false }
     }
 
     #[test]

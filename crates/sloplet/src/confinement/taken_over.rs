@@ -104,7 +104,16 @@ fn show(places: &Places, image: &sloplet_image::Image, folder: &str) -> anyhow::
     let bind = Bind { from: PathBuf::from(folder), ..format!("{folder}:/shown").parse()? };
     let spec = Spec { mounts: vec![bind], ..Spec::default() };
     let driver = Namespaces::new(Path::new(setup::PROGRAM), &places.own_run()?, &places.data, 1);
-    let wanted = Wanted { id: "taken", spec: &spec, image, egress: false, files: &[], memory: None, claimable: false };
+    let wanted = Wanted {
+        id: "taken",
+        spec: &spec,
+        image,
+        egress: false,
+        files: &[],
+        memory: None,
+        claimable: false,
+        ear: false,
+    };
     setup::runtime()?.block_on(async {
         let machine = driver.create(wanted).await?;
         machine.destroy().await?;
