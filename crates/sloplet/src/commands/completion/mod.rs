@@ -1,7 +1,7 @@
 //! `sloplet completion`: scripts for shells, and what they ask this program while somebody types.
 //!
 //! The scripts of bash, zsh and fish know nothing themselves: at each TAB they run the hidden subcommand [`SUBCOMMAND`] with
-//! the words so far. [`line`] finds what the last of them stands for; [`names`] looks up what there is.
+//! the words so far. [`mod@line`] finds what the last of them stands for; [`names`] looks up what there is.
 
 mod line;
 mod names;
