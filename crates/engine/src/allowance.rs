@@ -34,7 +34,7 @@ pub trait Spare: Send + Sync + std::fmt::Debug {
 
 /// What one owner may have of it: up to a half, so that nobody can take it all. Clones share it.
 ///
-/// A part of the whole ([`RESERVE`]) is for owners who hold little ([`LITTLE`]): several who take all they can get together
+/// A part of the whole (`RESERVE`) is for owners who hold little (`LITTLE`): several who take all they can get together
 /// do not keep out somebody who just asks for a list.
 #[derive(Debug, Clone)]
 pub struct Allowance(Arc<Share>);
