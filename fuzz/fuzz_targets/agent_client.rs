@@ -30,7 +30,7 @@ impl AsyncRead for Pieces {
 fn run(bytes: &[u8]) {
     let Some((size, said)) = support::pieces(bytes) else { return };
     let mut bytes = Vec::new();
-    let hello = Hello { version: VERSION, build: "fuzz".into() };
+    let hello = Hello { version: VERSION, build: "fuzz".into(), longest_request: None };
     frame::encode(&mut bytes, Kind::Hello, 0, 0, &message::to_bytes(&hello));
     bytes.extend_from_slice(said);
     support::within_runtime(async move {

@@ -85,7 +85,7 @@ pub fn wire_payloads() -> Vec<Vec<u8>> {
     let failure = Failure { code: sloplet_wire::ErrorCode::NotFound, message: "no such file".into() };
     let exit = Exit { code: None, signal: Some(9), timed_out: true, cpu_us: 7, max_rss_kib: 8 };
     vec![
-        to_bytes(&Hello { version: sloplet_wire::VERSION, build: "0.1.0".into() }),
+        to_bytes(&Hello { version: sloplet_wire::VERSION, build: "0.1.0".into(), longest_request: Some(1 << 21) }),
         to_bytes(&Request::Exec(exec)),
         to_bytes(&Request::List { target: target.clone(), depth: 2 }),
         to_bytes(&Request::Write { target: target.clone(), mode: 0o644, parents: true, attributes: Vec::new() }),
