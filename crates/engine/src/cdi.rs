@@ -122,9 +122,14 @@ pub struct Cdi {
 impl Cdi {
     /// Reads those of the usual folders, or of those that `SLOPLET_CDI` names.
     pub fn of_host() -> Result<Self, CdiError> {
+        Self::read(Self::folders_of_host())
+    }
+
+    /// The usual folders, or those that `SLOPLET_CDI` names.
+    pub fn folders_of_host() -> Vec<PathBuf> {
         match std::env::var_os("SLOPLET_CDI").filter(|named| !named.is_empty()) {
-            Some(named) => Self::read(std::env::split_paths(&named).collect()),
-            None => Self::read(FOLDERS.iter().map(PathBuf::from).collect()),
+            Some(named) => std::env::split_paths(&named).collect(),
+            None => FOLDERS.iter().map(PathBuf::from).collect(),
         }
     }
 

@@ -19,6 +19,8 @@ pub struct Realm {
     pub run: PathBuf,
     /// The home of the user who started the server: it may be listed nowhere.
     pub home: Option<PathBuf>,
+    /// Where the host describes devices for sandboxes (CDI).
+    pub cdi: Vec<PathBuf>,
     /// Paths that the operator listed as never to be shown.
     pub protect: Vec<PathBuf>,
 }
@@ -27,9 +29,6 @@ static REALM: OnceLock<Realm> = OnceLock::new();
 
 /// Where programs and libraries are, which may be shown read-only.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot"];
-
-/// Where the host describes devices for sandboxes.
-const CDI: &[&str] = &["/etc/cdi", "/var/run/cdi"];
 
 impl Realm {
     /// Makes this the realm of this process and of those that it forks.
@@ -45,7 +44,8 @@ impl Realm {
     /// As arguments of a program.
     pub fn words(&self) -> Vec<OsString> {
         let home = self.home.clone().unwrap_or_default();
-        let all = [&self.data, &self.run, &home].into_iter().chain(&self.protect);
+        let cdi = std::env::join_paths(&self.cdi).unwrap_or_default().into();
+        let all = [&self.data, &self.run, &home, &cdi].into_iter().chain(&self.protect);
         all.map(|path| path.as_os_str().to_owned()).collect()
     }
 
@@ -53,7 +53,8 @@ impl Realm {
     pub fn from_words(mut words: impl Iterator<Item = OsString>) -> Option<Self> {
         let (data, run, home) = (words.next()?.into(), words.next()?.into(), words.next()?);
         let home = (!home.is_empty()).then(|| home.into());
-        Some(Self { data, run, home, protect: words.map(PathBuf::from).collect() })
+        let cdi = std::env::split_paths(&words.next()?).collect();
+        Some(Self { data, run, home, cdi, protect: words.map(PathBuf::from).collect() })
     }
 
     /// Refuses a folder that is not in the run folder, or in that of virtual machines beside it.
@@ -71,7 +72,8 @@ impl Realm {
 
     /// Refuses what is neither the server's own nor a program or library of the host nor unprotected.
     pub fn check_system(&self, real: &Path) -> io::Result<()> {
-        if SYSTEM.iter().any(|system| real.starts_with(system)) && is_plain(real) {
+        let is_system = SYSTEM.iter().any(|system| real.starts_with(system)) && is_plain(real);
+        if is_system || self.describes(real.as_os_str()) {
             return Ok(());
         }
         self.check_shown(real)
@@ -89,7 +91,7 @@ impl Realm {
 
     /// Refuses a device that the host does not describe for sandboxes.
     pub fn check_device(&self, real: &Path) -> io::Result<()> {
-        if real == Path::new("/dev/kvm") || self.is_own(real) || is_described(real.as_os_str()) {
+        if real == Path::new("/dev/kvm") || self.is_own(real) || self.describes(real.as_os_str()) {
             return Ok(());
         }
         Err(refused(real, "no CDI file of this host names it"))
@@ -107,6 +109,15 @@ impl Realm {
         protected.judge(real, real).map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error.to_string()))
     }
 
+    /// Whether a CDI file names a path. The files are the administrator's own.
+    fn describes(&self, path: &OsStr) -> bool {
+        let files = self.cdi.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+        let wanted = path.as_encoded_bytes();
+        let parts = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b',');
+        let mut texts = files.filter_map(|file| std::fs::read(file.path()).ok());
+        texts.any(|text| text.split(parts).any(|word| word == wanted))
+    }
+
     fn is_own(&self, path: &Path) -> bool {
         let data = std::fs::canonicalize(&self.data).unwrap_or_else(|_| self.data.clone());
         (path.starts_with(&data) || path.starts_with(&self.data)) && is_plain(path)
@@ -122,15 +133,6 @@ fn is_plain(path: &Path) -> bool {
     path.is_absolute() && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
-/// Whether a CDI file names a path. The files are the administrator's own.
-fn is_described(path: &OsStr) -> bool {
-    let files = CDI.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
-    let wanted = path.as_encoded_bytes();
-    files.filter_map(|file| std::fs::read(file.path()).ok()).any(|text| {
-        text.split(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b',')).any(|word| word == wanted)
-    })
-}
-
 fn refused(path: &Path, why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, format!("'{}' is refused: {why}", path.display()))
 }
@@ -141,7 +143,8 @@ mod tests {
 
     fn realm() -> Realm {
         let protect = vec!["/srv/secret".into()];
-        Realm { data: "/var/lib/x".into(), run: "/run/x/1-2".into(), home: Some("/home/me".into()), protect }
+        let cdi = vec!["/etc/cdi".into(), "/run/cdi".into()];
+        Realm { data: "/var/lib/x".into(), run: "/run/x/1-2".into(), home: Some("/home/me".into()), cdi, protect }
     }
 
     #[test]

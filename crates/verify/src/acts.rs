@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, MemfdFlags, RenameFlags, memfd_create, renameat_with};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use sloplet_sys::attempt::leave_session;
 use sloplet_sys::clone::{SingleThreaded, exit_now};
@@ -235,10 +236,27 @@ fn exchange(folder: &Path, target: &str, milliseconds: u64) -> io::Result<String
     let until = Instant::now() + Duration::from_millis(milliseconds);
     let mut swaps = 0u64;
     while Instant::now() < until {
-        renameat_with(CWD, &plain, CWD, &link, RenameFlags::EXCHANGE)?;
+        swap(&plain, &link, &folder.join("aside"))?;
         swaps += 1;
     }
     Ok(swaps.to_string())
+}
+
+/// Exchanges two names: at once where the kernel can, else (gVisor) by way of a third.
+fn swap(plain: &Path, link: &Path, aside: &Path) -> io::Result<()> {
+    match renameat_with(CWD, plain, CWD, link, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::rename(plain, aside)?;
+            if fs::rename(link, plain).is_err() {
+                // Somebody has made a folder there meanwhile.
+                fs::remove_dir_all(plain)?;
+                fs::rename(link, plain)?;
+            }
+            fs::rename(aside, link)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn listen() -> io::Result<String> {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use sloplet_driver_docker::host::Host;
+use sloplet_engine::cdi::Cdi;
 use sloplet_engine::{Places, failpoint};
 use sloplet_monitor::{Task, user_namespace};
 use sloplet_policy::Realm;
@@ -68,7 +69,8 @@ pub fn apply(places: &Places, wishes: &Wishes) -> anyhow::Result<()> {
         run.with_file_name(format!("{}{}", run.file_name().unwrap_or_default().to_string_lossy(), private::MACHINES));
     private::make(&machines)?;
     let home = std::env::home_dir();
-    Realm { data: places.data.clone(), run: run.clone(), home, protect: wishes.protect.clone() }.install();
+    let (cdi, protect) = (Cdi::folders_of_host(), wishes.protect.clone());
+    Realm { data: places.data.clone(), run: run.clone(), home, cdi, protect }.install();
     sloplet_monitor::fork(&TASKS).context("cannot start the monitor that keeps the server's privileges")?;
     let root = geteuid().is_root();
     if root {
@@ -98,6 +100,7 @@ fn reach(places: &Places, run: &Path, machines: &Path, wishes: &Wishes) -> Reach
     DEVICES.iter().for_each(|device| add(device.into(), all));
     SYSTEM.iter().for_each(|folder| add(folder.into(), read));
     readable_by_all(Path::new("/etc")).into_iter().for_each(|path| add(path, read));
+    Cdi::folders_of_host().into_iter().for_each(|folder| add(folder, read));
     wishes.files.iter().for_each(|file| add(file.clone(), read));
     NAMED.iter().filter_map(std::env::var_os).for_each(|path| add(path.into(), read));
     // This very program, which becomes the agent of machines.
