@@ -81,7 +81,7 @@ pub fn perform<T: DeserializeOwned>(
     // An answer comes on a socket of its own, so requests need no lock.
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let sent: Vec<_> = std::iter::once(&theirs).chain(&fds).map(AsFd::as_fd).collect();
-    packet::send(monitor, &serde_json::to_vec(&request)?, &sent, SendFlags::empty())?;
+    packet::send(monitor, &serde_json::to_vec(&request)?, &sent, SendFlags::empty()).map_err(explain)?;
     drop((theirs, fds));
     let mut ready = [PollFd::new(&ours, PollFlags::IN)];
     while let Err(error) = poll(&mut ready, Some(&PATIENCE)) {
@@ -102,5 +102,15 @@ pub fn perform<T: DeserializeOwned>(
             let plain = io::Error::from_raw_os_error(number);
             Err(if plain.to_string() == why { plain } else { io::Error::new(plain.kind(), why) })
         }
+    }
+}
+
+/// Why nothing can be asked any more.
+fn explain(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+            io::Error::other("the server's monitor is gone: restart the server; its sandboxes go on")
+        }
+        _ => error,
     }
 }

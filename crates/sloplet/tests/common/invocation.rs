@@ -145,24 +145,9 @@ impl Running {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
-    /// Its spawners: children of the same program; those of a server are children of its monitor.
+    /// Its spawners.
     pub fn spawners(&self) -> Vec<Pid> {
-        let own = self.pid().as_raw_nonzero().to_string();
-        let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
-        let children = |pid: &str| {
-            let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-            let same = |pid: &&str| program(pid).is_some_and(|exe| Some(exe) == program(&own));
-            listed.split_whitespace().filter(same).map(str::to_owned).collect::<Vec<_>>()
-        };
-        let serves = |pid: &str| {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words.split(|byte| *byte == 0).any(|word| word == b"serve")
-        };
-        let own_children = children(&own);
-        let monitors: Vec<_> = own_children.iter().filter(|pid| serves(pid)).cloned().collect();
-        let found = own_children.into_iter().filter(|pid| !monitors.contains(pid));
-        let found = found.chain(monitors.iter().flat_map(|monitor| children(monitor)));
-        found.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+        super::spawners::of(self.pid())
     }
 
     /// Waits for its end; fails the test if that does not come in time.

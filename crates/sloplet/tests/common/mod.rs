@@ -27,6 +27,7 @@ pub mod kept;
 pub mod leaks;
 pub mod machines;
 pub mod server;
+pub mod spawners;
 pub mod tools;
 pub mod wait;
 pub mod world;

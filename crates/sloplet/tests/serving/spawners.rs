@@ -20,13 +20,7 @@ fn wait_until(what: &str, holds: impl FnMut() -> bool) {
 
 /// The spawners of a server: its children that run the same program.
 pub fn spawners(served: &Server) -> Vec<Pid> {
-    let own = served.pid().as_raw_nonzero().get();
-    let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let tasks = fs::read_dir(format!("/proc/{own}/task")).unwrap().flatten();
-    let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let same = |pid: &str| program(pid).is_some_and(|exe| Some(exe) == program(&own.to_string()));
-    let pids = children.flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-    pids.filter(|pid| same(pid)).filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+    crate::common::spawners::of(served.pid())
 }
 
 /// The records of spawners, each a folder.
