@@ -198,7 +198,8 @@ fn decline(fields: &mut Vec<(String, Vec<u8>)>) {
     let offer = |word: &[u8]| word.eq_ignore_ascii_case(b"upgrade") || word.eq_ignore_ascii_case(b"http2-settings");
     fields.retain(|(name, _)| !offer(name.as_bytes()));
     for (_, value) in fields.iter_mut().filter(|(name, _)| name.eq_ignore_ascii_case("connection")) {
-        let kept = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !offer(word));
+        let kept = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        let kept = kept.filter(|word| !word.is_empty() && !offer(word));
         *value = kept.collect::<Vec<_>>().join(&b", "[..]);
     }
     fields.retain(|(name, value)| !(name.eq_ignore_ascii_case("connection") && value.is_empty()));
@@ -328,6 +329,8 @@ mod tests {
         assert_eq!(declined.write(), b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
         let kept = head("GET / HTTP/1.1\r\nConnection: close,  upgrade\r\nUpgrade: H2C, x\r\n\r\n").unwrap();
         assert_eq!(kept.write(), b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
+        let empty = head("GET / HTTP/1.1\r\nConnection: x, upgrade,\r\nUpgrade: h2c\r\n\r\n").unwrap();
+        assert_eq!(empty.write(), b"GET / HTTP/1.1\r\nConnection: x\r\n\r\n", "words without letters go, too");
         for host in ["", "a b", "a@b", "a,b", "a/b", "a:b", "a:99999", "[::1", "[x]", "ö", "a:+80", "a:"] {
             assert!(head(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).is_err(), "{host:?}");
         }

@@ -11,7 +11,9 @@ const MAX_FILE_BYTES: usize = 255 - ":latest".len();
 /// The one form under which an image is stored: `alpine` and `docker.io/library/alpine` are both `alpine:latest`.
 pub(crate) fn canonical(name: &str) -> Result<String, ImageError> {
     let bad = |reason| ImageError::BadName { name: crate::error::printable(name.as_bytes()), reason };
-    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+    // The tag that is added below counts in no name, or the longest ones would have no canonical form.
+    let untagged = |name: &'_ str| name.strip_suffix(":latest").unwrap_or(name).len();
+    if name.is_empty() || untagged(name) > MAX_NAME_BYTES {
         return Err(bad("it must have 1 to 180 characters"));
     }
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:@+".contains(&b)) {
@@ -26,7 +28,7 @@ pub(crate) fn canonical(name: &str) -> Result<String, ImageError> {
     while let Some(rest) = usual.iter().find_map(|prefix| name.strip_prefix(prefix)) {
         name = rest;
     }
-    if file_name(name).len() > MAX_FILE_BYTES {
+    if file_name(name.strip_suffix(":latest").unwrap_or(name)).len() > MAX_FILE_BYTES {
         return Err(bad("it has too many parts"));
     }
     if name.contains('@') {
@@ -81,6 +83,16 @@ mod tests {
             assert!(canonical(name).is_err(), "{name:?} must be refused");
         }
         assert_eq!(file_name("me/app:1"), "me%2Fapp:1.json");
+    }
+
+    #[test]
+    fn the_longest_names_have_a_canonical_form_that_is_its_own() {
+        for name in ["a".repeat(180), format!("b/{}", "a".repeat(178))] {
+            let full = canonical(&name).unwrap();
+            assert_eq!(canonical(&full).unwrap(), full);
+            assert!(file_name(&full).len() <= 255);
+        }
+        assert!(canonical(&"a".repeat(181)).is_err() && canonical(&format!("{}:latest", "a".repeat(181))).is_err());
     }
 
     #[test]

@@ -112,9 +112,11 @@ impl Realm {
     /// Whether a CDI file names a path. The files are the administrator's own.
     fn describes(&self, path: &OsStr) -> bool {
         let files = self.cdi.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+        let is_text = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "json" || kind == "yaml");
+        let files = files.map(|file| file.path()).filter(|path| is_text(path) && path.is_file());
         let wanted = path.as_encoded_bytes();
         let parts = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b',');
-        let mut texts = files.filter_map(|file| std::fs::read(file.path()).ok());
+        let mut texts = files.filter_map(|file| std::fs::read(file).ok());
         texts.any(|text| text.split(parts).any(|word| word == wanted))
     }
 
